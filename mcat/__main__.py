@@ -1,0 +1,5 @@
+"""`python -m mcat`."""
+
+from mcat.cli import main
+
+main()

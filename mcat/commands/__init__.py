@@ -1,0 +1,1 @@
+"""The commands of `mcat`: parse, call one function, print."""

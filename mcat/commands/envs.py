@@ -1,0 +1,225 @@
+"""`mcat envs` and `mcat render`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mcat.commands.options import task_from, task_options
+from mcat.envs.families import FAMILIES, family
+from mcat.envs.robots import ROBOTS, Robot, as_text
+from mcat.envs.tasks import Family, Task
+from mcat.errors import UsageError, unknown
+
+
+@click.group()
+def envs() -> None:
+    """Robots, their parameters and the task families."""
+
+
+@envs.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_envs(as_json: bool) -> None:
+    """List every robot and task family."""
+    if as_json:
+        robots = {robot.name: _robot_dict(robot) for robot in ROBOTS.values()}
+        families = {name: item.to_dict() for name, item in FAMILIES.items()}
+        click.echo(json.dumps({"robots": robots, "families": families}, indent=2))
+        return
+    _print_table(
+        "Robots",
+        ("robot", "gymnasium id", "obs", "act", "parameters", "what it is"),
+        [
+            (r.name, r.env_id, str(r.observation_size), str(r.action_size),
+             " ".join(p.name for p in r.parameters), r.summary)
+            for r in ROBOTS.values()
+        ],
+    )  # fmt: skip
+    _print_table(
+        "Families",
+        ("family", "varies", "train", "test", "delay"),
+        [
+            (f.name, f.varies, _values(f, f.train), _values(f, f.test), str(f.train[0].delay))
+            for f in FAMILIES.values()
+        ],
+    )
+    click.echo("More: mcat envs show NAME")
+
+
+@envs.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(name: str, as_json: bool) -> None:
+    """Show a robot's parameters or a family's tasks."""
+    if name in FAMILIES:
+        _show_family(family(name), as_json)
+    elif name.lower() in ROBOTS:
+        _show_robot(ROBOTS[name.lower()], as_json)
+    else:
+        raise unknown("robot or family", name, [*ROBOTS, *FAMILIES])
+
+
+def _show_family(item: Family, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(item.to_dict(), indent=2))
+        return
+    click.echo(f"{item.title}{f' ({item.note})' if item.note else ''}")
+    rows = [
+        (split, task.label(item.varies), task.spec.env_id, json.dumps(task.kwargs()))
+        for split in ("train", "test")
+        for task in item.split(split)
+    ]
+    _print_table(item.name, ("split", "task", "gymnasium id", "keyword arguments"), rows)
+
+
+def _show_robot(robot: Robot, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(_robot_dict(robot), indent=2))
+        return
+    click.echo(
+        f"{robot.env_id}: {robot.summary}\n{robot.observation_size} observations, "
+        f"{robot.action_size} actions in [-1, 1], {robot.horizon} steps per episode"
+    )
+    rows = [(p.name, as_text(p.default), p.describe(), p.help) for p in robot.parameters]
+    _print_table(robot.name, ("parameter", "stock", "values", "what it does"), rows)
+    members = [item.name for item in FAMILIES.values() if robot.name in {t.robot for t in item.tasks}]
+    click.echo(f"Families: {', '.join(members)}")
+
+
+@envs.command()
+@click.argument("names", nargs=-1)
+@click.option("--seed", default=0, show_default=True, help="Seed of the rollouts.")
+def check(names: tuple[str, ...], seed: int) -> int:
+    """Check robots, or any gymnasium ids: API, seeding, spaces, specs, vectorisation.
+
+    Without NAMES every robot is checked.
+    """
+    from mcat.envs.check import check_env_id
+
+    failures = 0
+    for name in names or tuple(ROBOTS):
+        env_id = ROBOTS[name.lower()].env_id if name.lower() in ROBOTS else name
+        problems = check_env_id(env_id, seed=seed)
+        failures += bool(problems)
+        click.echo(f"{'FAIL' if problems else 'ok  '} {env_id}")
+        for problem in problems:
+            click.echo(f"     {problem}")
+    return 1 if failures else 0
+
+
+@click.command()
+@task_options(required=False)
+@click.option("--family", "family_name", help="Picture every task of a family side by side.")
+@click.option("--gallery", is_flag=True, help="Picture every robot side by side.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), help=".png, .gif or .mp4")
+@click.option("--steps", default=None, type=click.IntRange(0), metavar="N",
+              help="Steps to film, or to take before the picture.")  # fmt: skip
+@click.option("--policy", default="none", show_default=True,
+              help="Who acts: none, random, scripted, good, mediocre or a policy file.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
+@click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160))
+def render(
+    env: str | None,
+    family_name: str | None,
+    gallery: bool,
+    out: Path,
+    steps: int | None,
+    policy: str,
+    seed: int,
+    width: int,
+    height: int,
+    **options: Any,
+) -> None:
+    """Picture a task (.png), or film a short episode (.gif, .mp4).
+
+    \b
+    mcat render --env ant --cripple 3 --out ant.png
+    mcat render --env push --policy scripted --steps 120 --out push.gif
+    mcat render --family halfcheetah-armature --out family.png
+    """
+    if sum((env is not None, family_name is not None, gallery)) != 1:
+        raise UsageError("say what to picture: one of --env, --family and --gallery")
+    chosen = task_from(env, options) if env else None
+    tasks = family(family_name).tasks if family_name else gallery_tasks()
+    if out.suffix not in (".png", ".gif", ".mp4") or (out.suffix != ".png" and not chosen):
+        kinds = ".png, .gif or .mp4" if chosen else ".png"
+        raise UsageError(f"cannot write '{out.name}': give --out a name in {kinds}")
+    from mcat.safe_io import ensure_writable_output
+
+    ensure_writable_output(out, overwrite=True)
+
+    from mcat.envs import backend
+
+    backend.choose()
+    from mcat.envs import render as pictures
+
+    if chosen is None:
+        pictures.sheet(tasks, out, seed=seed)
+    else:
+        pictures.render(
+            chosen,
+            out,
+            policy=_policy(policy, chosen, seed),
+            steps=steps if steps is not None else 0 if out.suffix == ".png" else 100,
+            seed=seed,
+            width=width,
+            height=height,
+        )
+    click.echo(out)
+
+
+def gallery_tasks() -> tuple[Task, ...]:
+    """Every robot, with a thin hopper and a crippled ant among them."""
+    tasks = [Task(name) for name in ROBOTS]
+    tasks.insert(1, Task("hopper", size=0.02))
+    tasks.insert(tasks.index(Task("ant")) + 1, Task("ant", cripple=3))
+    return tuple(tasks)
+
+
+def _policy(name: str, task: Task, seed: int) -> Any:
+    if name == "none":
+        return None
+    from mcat.agents.policies import find_policy
+
+    return find_policy(name, task, seed=seed)
+
+
+def _robot_dict(robot: Robot) -> dict[str, Any]:
+    return {
+        "env_id": robot.env_id,
+        "summary": robot.summary,
+        "horizon": robot.horizon,
+        "observation_size": robot.observation_size,
+        "action_size": robot.action_size,
+        "parameters": {
+            p.name: {"default": p.default, "values": p.describe(), "help": p.help}
+            for p in robot.parameters
+        },
+    }
+
+
+def _values(item: Family, tasks: tuple[Task, ...]) -> str:
+    if item.varies in tasks[0].params if tasks else False:
+        return " ".join(as_text(task.params[item.varies]) for task in tasks)
+    return " ".join(task.label() for task in tasks)
+
+
+def _print_table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    # Piped output has no width of its own; wrapping it at 80 would break `grep`.
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)

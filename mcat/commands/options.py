@@ -1,0 +1,67 @@
+"""Options that name a task, made from the robots' declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from mcat.envs.robots import ROBOTS
+from mcat.envs.tasks import Task
+
+Command = Callable[..., Any]
+
+
+def _owners() -> dict[str, list[str]]:
+    """Which robots have which parameter."""
+    owners: dict[str, list[str]] = {}
+    for robot in ROBOTS.values():
+        for parameter in robot.parameters:
+            owners.setdefault(parameter.name, []).append(robot.name)
+    return owners
+
+
+def task_options(required: bool = True) -> Callable[[Command], Command]:
+    """Adds `--env`, `--delay`, `--horizon` and one option per declared parameter."""
+
+    def decorate(command: Command) -> Command:
+        for name, robots in reversed(_owners().items()):
+            parameter = ROBOTS[robots[0]].parameter(name)
+            where = ", ".join(robots) if len(robots) < 4 else "Meta-World"
+            command = click.option(
+                f"--{name.replace('_', '-')}",
+                name,
+                metavar="VALUE",
+                help=f"{where}: {parameter.help} ({parameter.describe()}).",
+            )(command)
+        command = click.option(
+            "--horizon", metavar="STEPS", help="Steps per episode (default: the robot's own)."
+        )(command)
+        command = click.option(
+            "--delay", metavar="STEPS", help="Pay rewards every STEPS steps (default: 1)."
+        )(command)
+        return click.option(
+            "--env",
+            required=required,
+            metavar="ROBOT",
+            help=f"One of {', '.join(ROBOTS)}.",
+        )(command)
+
+    return decorate
+
+
+def task_from(env: str, options: dict[str, Any]) -> Task:
+    """The task those options describe."""
+    given = {name: value for name, value in options.items() if value is not None}
+    return Task(env, **{name: _whole(name, value) for name, value in given.items()})
+
+
+def given_parameters(options: dict[str, Any]) -> list[str]:
+    """The physical parameters that were named on the command line."""
+    return [name for name in _owners() if options.get(name) is not None]
+
+
+def _whole(name: str, value: str) -> Any:
+    """`--delay` and `--horizon` as numbers where they are; `Task` complains about the rest."""
+    return int(value) if name in ("delay", "horizon") and value.lstrip("-").isdigit() else value

@@ -1,0 +1,246 @@
+"""Hopper, HalfCheetah, Ant and the three-legged HalfCheetah (algorithms.md §1.1, A9–A14).
+
+The models are gymnasium's own XML files; with default parameters every step, observation and
+reward equals gymnasium's v5 environments (Hopper and Ant without termination, Ant without contact
+forces). No environment here ever terminates.
+"""
+
+from __future__ import annotations
+
+import copy
+import xml.etree.ElementTree as ElementTree
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from mcat.envs.physics import actuators_below, dofs_of, mark_body, refresh_constants
+from mcat.envs.simulation import Array, Simulation
+
+# T-MCL's numbering, which the paper uses. The actuators are not in leg order: look them up.
+ANT_LEGS = ("front_left_leg", "front_right_leg", "back_leg", "right_back_leg")
+
+# Index maps between two and three legs: `action9 = action6[..., TWO_TO_THREE_ACTIONS]`.
+TWO_TO_THREE_ACTIONS = (0, 1, 2, 0, 1, 2, 3, 4, 5)
+THREE_TO_TWO_ACTIONS = (0, 1, 2, 6, 7, 8)
+# Observations: rootz, rooty, leg angles, three root velocities, leg velocities.
+TWO_TO_THREE_OBSERVATIONS = (0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7,
+                             8, 9, 10, 11, 12, 13, 11, 12, 13, 14, 15, 16)  # fmt: skip
+THREE_TO_TWO_OBSERVATIONS = (0, 1, 2, 3, 4, 8, 9, 10,
+                             11, 12, 13, 14, 15, 16, 20, 21, 22)  # fmt: skip
+
+
+class Locomotion(Simulation):
+    """A robot that is paid for moving along x.
+
+    Args:
+        model: The compiled model, with the task's physics already in it.
+        frame_skip: Physics steps per action.
+        skip_qpos: Leading positions the observation leaves out (x, or x and y).
+        velocity_limit: Observed velocities are clipped to this.
+        alive: Paid every step, fallen or not (A13).
+        control_cost: Times the squared control of the working motors.
+        torso: Body whose x is measured; None takes the root joint's.
+        position_noise: Half-width of the uniform noise on the initial positions.
+        velocity_noise: Scale of the initial velocities.
+        normal_velocity: Whether those are normal rather than uniform.
+        dead_actuators: Motors that do nothing.
+    """
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        *,
+        frame_skip: int,
+        skip_qpos: int = 1,
+        velocity_limit: float = np.inf,
+        alive: float = 0.0,
+        control_cost: float = 0.0,
+        torso: str | None = None,
+        position_noise: float = 0.1,
+        velocity_noise: float = 0.1,
+        normal_velocity: bool = True,
+        dead_actuators: tuple[int, ...] = (),
+    ) -> None:
+        data = mujoco.MjData(model)
+        super().__init__(model, data, frame_skip)
+        self.velocity_limit = velocity_limit
+        self.alive = alive
+        self.control_cost = control_cost
+        self.position_noise = position_noise
+        self.velocity_noise = velocity_noise
+        self.normal_velocity = normal_velocity
+        self.dead_actuators = list(dead_actuators)
+        self._ctrl = data.ctrl
+        self._x = data.qpos[:1] if torso is None else data.body(torso).xpos[:1]
+        self._seen_qpos = data.qpos[skip_qpos:]
+        self._qvel = data.qvel
+        self._positions = self._seen_qpos.size
+        self._velocity = 0.0
+        size = self._positions + model.nv
+        self.observation_low = np.full(size, -np.inf)
+        self.observation_high = np.full(size, np.inf)
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Draw the initial state exactly as gymnasium's v5 environments do."""
+        model, data, noise = self.model, self.data, self.velocity_noise
+        mujoco.mj_resetData(model, data)
+        spread = self.position_noise
+        data.qpos[:] = model.qpos0 + rng.uniform(-spread, spread, size=model.nq)
+        if self.normal_velocity:
+            data.qvel[:] = noise * rng.standard_normal(model.nv)
+        else:
+            data.qvel[:] = rng.uniform(-noise, noise, size=model.nv)
+        mujoco.mj_forward(model, data)
+        self._velocity = 0.0
+        self.start_clock()
+
+    def advance(self, action: Array) -> float:
+        """Velocity along x, plus the bonus for being alive, minus the cost of control."""
+        self._ctrl[:] = action
+        if self.dead_actuators:
+            self._ctrl[self.dead_actuators] = 0.0
+        before = self._x.item()
+        mujoco.mj_step(self.model, self.data, self.frame_skip)
+        self._velocity = velocity = (self._x.item() - before) / self.step_time
+        if not self.control_cost:
+            return velocity + self.alive
+        return velocity + self.alive - self.control_cost * float(self._ctrl.dot(self._ctrl))
+
+    def observe(self, out: Array) -> None:
+        """Positions without x (and y), then velocities."""
+        out[: self._positions] = self._seen_qpos
+        if self.velocity_limit == np.inf:
+            out[self._positions :] = self._qvel
+        else:
+            limit = self.velocity_limit
+            np.clip(self._qvel, -limit, limit, out=out[self._positions :])
+
+    def info(self) -> dict[str, Any]:
+        """Where the robot is and how fast it went."""
+        return {"x_position": self._x.item(), "x_velocity": self._velocity}
+
+
+def build(robot: str, **parameters: Any) -> Locomotion:
+    """The simulation of a locomotion robot with these parameters, all of them given."""
+    return _BUILDERS[robot](**parameters)
+
+
+def _hopper(*, size: float) -> Locomotion:
+    """Every capsule's radius is its stock radius times size/0.05; mass follows (A12)."""
+    spec = mujoco.MjSpec.from_file(_asset("hopper.xml"))
+    for geom in spec.geoms:
+        if geom.type == mujoco.mjtGeom.mjGEOM_CAPSULE:
+            geom.size = [geom.size[0] * (size / 0.05), *geom.size[1:]]
+    return Locomotion(
+        spec.compile(),
+        frame_skip=4,
+        velocity_limit=10.0,
+        alive=1.0,
+        control_cost=0.001,
+        position_noise=0.005,
+        velocity_noise=0.005,
+        normal_velocity=False,
+    )
+
+
+def _halfcheetah(*, armature: float, mass: float, inertia: float) -> Locomotion:
+    model = mujoco.MjModel.from_xml_path(_asset("half_cheetah.xml"))
+    model.dof_armature[3:] = armature  # the three root joints keep 0 (A10)
+    model.body_mass[:] *= mass  # after compilation, which would normalise it to 14 kg (A11)
+    model.body_inertia[:] *= inertia
+    refresh_constants(model)
+    return Locomotion(model, frame_skip=5, control_cost=0.1)
+
+
+def _halfcheetah3leg(*, armature: float) -> Locomotion:
+    model = mujoco.MjModel.from_xml_string(three_leg_xml())
+    model.dof_armature[3:] = armature
+    refresh_constants(model)
+    return Locomotion(model, frame_skip=5, control_cost=0.1)
+
+
+def _ant(
+    *, cripple: int | None, damping: float, control_cost: float, semantics: str
+) -> Locomotion:
+    model = mujoco.MjModel.from_xml_path(_asset("ant.xml"))
+    multiplied = 2 if semantics == "paper" else 1  # legs 0 and 1, or leg 0 alone (A9)
+    for leg in range(4):
+        hinges = dofs_of(model, [f"hip_{leg + 1}", f"ankle_{leg + 1}"])
+        model.dof_damping[hinges] *= damping if leg < multiplied else 1.0 / damping
+    dead: tuple[int, ...] = ()
+    if cripple is not None:
+        dead = tuple(actuators_below(model, ANT_LEGS[cripple]))
+        mark_body(model, ANT_LEGS[cripple])
+    return Locomotion(
+        model,
+        frame_skip=5,
+        skip_qpos=2,
+        alive=0.05,
+        control_cost=control_cost,
+        torso="torso",
+        dead_actuators=dead,
+    )
+
+
+_BUILDERS = {
+    "hopper": _hopper,
+    "halfcheetah": _halfcheetah,
+    "halfcheetah3leg": _halfcheetah3leg,
+    "ant": _ant,
+}
+
+
+@cache
+def three_leg_xml() -> str:
+    """gymnasium's cheetah with its rear leg doubled and the two splayed in y (§6.3).
+
+    The second rear leg follows the first in the tree, so positions, velocities and motors come
+    in the order rear, second rear, front. The compiler still normalises the total mass to 14 kg.
+    """
+    tree = ElementTree.parse(_asset("half_cheetah.xml"))
+    root = tree.getroot()
+    torso, motors = root.find(".//body[@name='torso']"), root.find("actuator")
+    assert torso is not None
+    assert motors is not None
+    first = torso.find("body[@name='bthigh']")
+    assert first is not None
+    second = copy.deepcopy(first)
+    _splay(first, side=1.0)
+    _splay(second, side=-1.0)
+    for element in second.iter():
+        if "name" in element.attrib:
+            element.set("name", element.attrib["name"] + "2")
+    torso.insert(list(torso).index(first) + 1, second)
+    rear = [motor for motor in motors if motor.attrib["joint"] in ("bthigh", "bshin", "bfoot")]
+    for offset, motor in enumerate(rear):
+        twin = copy.deepcopy(motor)
+        for key in ("name", "joint"):
+            twin.set(key, twin.attrib[key] + "2")
+        motors.insert(len(rear) + offset, twin)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _splay(thigh: ElementTree.Element, side: float) -> None:
+    """Move the capsules of a rear leg outwards; the joints stay in the plane."""
+    capsules = {
+        "bthigh": {"pos": (0, 0.1 * side, -0.13), "axisangle": (1, 0, 0, 0.785 * side),
+                   "size": (0.046, 0.145)},
+        "bshin": {"pos": (-0.29, 0.25 * side, -0.07), "axisangle": (0, 1, 0, -2.03),
+                  "size": (0.046, 0.15)},
+        "bfoot": {"pos": (-0.12, 0.28 * side, -0.127), "axisangle": (0, 1, 0, -0.27),
+                  "size": (0.046, 0.094)},
+    }  # fmt: skip
+    for body in thigh.iter("body"):
+        geom = body.find("geom")
+        assert geom is not None
+        for key, numbers in capsules[body.attrib["name"]].items():
+            geom.set(key, " ".join(f"{number:g}" for number in numbers))
+
+
+def _asset(name: str) -> str:
+    import gymnasium.envs.mujoco
+
+    return str(Path(gymnasium.envs.mujoco.__file__).parent / "assets" / name)

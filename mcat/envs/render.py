@@ -1,0 +1,157 @@
+"""Pictures of tasks: one frame, a short film, or a sheet of several robots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mcat.envs.backend import NO_GL
+from mcat.envs.simulation import Array, Simulation
+from mcat.envs.tasks import Task
+from mcat.errors import MissingInputError, UsageError
+
+if TYPE_CHECKING:
+    from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+
+Frame = NDArray[np.uint8]
+Policy = Callable[[Array], NDArray[Any]]
+
+def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -> MujocoRenderer:
+    """gymnasium's renderer, looking at the robot through a camera of its model."""
+    from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
+
+    simulation.model.vis.global_.offwidth = max(width, 640)
+    simulation.model.vis.global_.offheight = max(height, 480)
+    renderer = MujocoRenderer(
+        simulation.model, simulation.data, _camera(task), width, height, camera_name=""
+    )
+    renderer.camera_id = None  # -1 would turn the tracking camera into a fixed one
+    return renderer
+
+
+def _camera(task: Task) -> dict[str, Any]:
+    """A view from the side that follows the torso; for Meta-World one over the table."""
+    if task.spec.horizon == 500:
+        centre = np.array((0.0, 0.68, 0.08))
+        return {"lookat": centre, "distance": 1.25, "azimuth": 140.0, "elevation": -28.0}
+    distance, azimuth, elevation = _SIDE_VIEWS[task.robot]
+    return {
+        "type": 1,  # mjCAMERA_TRACKING
+        "trackbodyid": 1,
+        "distance": distance,
+        "azimuth": azimuth,
+        "elevation": elevation,
+    }
+
+
+_SIDE_VIEWS = {
+    "hopper": (3.6, 115.0, -12.0),
+    "halfcheetah": (3.0, 115.0, -15.0),
+    "halfcheetah3leg": (3.0, 115.0, -15.0),
+    "ant": (3.4, 100.0, -38.0),
+}
+
+
+def film(
+    task: Task, policy: Policy | None, steps: int, seed: int, width: int, height: int
+) -> Iterator[Frame]:
+    """The frames of an episode: after the reset and after each of `steps` steps.
+
+    Without a policy the robot stands still (all actions zero).
+    """
+    env = task.make(render_mode="rgb_array", width=width, height=height)
+    try:
+        observation, _ = env.reset(seed=seed)
+        idle = np.zeros(task.spec.action_size)
+        yield _frame(env)
+        for _ in range(min(steps, task.horizon)):
+            action = idle if policy is None else policy(observation[None])[0]
+            observation, _, terminated, truncated, _ = env.step(action)
+            yield _frame(env)
+            if terminated or truncated:
+                return
+    finally:
+        env.close()
+
+
+def _frame(env: Any) -> Frame:
+    # gymnasium reports a missing backend as RuntimeError, PyOpenGL as ImportError or, with
+    # MUJOCO_GL set to one that is not installed, as AttributeError.
+    try:
+        return np.asarray(env.render(), dtype=np.uint8)
+    except (RuntimeError, ImportError, AttributeError) as error:
+        raise MissingInputError(NO_GL) from error
+
+
+def render(
+    task: Task,
+    path: Path,
+    *,
+    policy: Policy | None = None,
+    steps: int = 0,
+    seed: int = 0,
+    width: int = 480,
+    height: int = 480,
+) -> None:
+    """Write a picture after `steps` steps (.png), or all of them as a film (.gif, .mp4)."""
+    frames = film(task, policy, steps, seed, width, height)
+    if path.suffix == ".png":
+        *_, last = frames
+        save_png(path, last)
+    elif path.suffix in (".gif", ".mp4"):
+        save_film(path, list(frames), fps=25)
+    else:
+        raise UsageError(f"cannot write '{path.name}': give --out a name in .png, .gif or .mp4")
+
+
+def sheet(
+    tasks: Sequence[Task], path: Path, *, columns: int = 4, seed: int = 0, size: int = 320
+) -> None:
+    """Write one labelled picture per task, side by side."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    rows = -(-len(tasks) // columns)
+    columns = min(columns, len(tasks))
+    page = Image.new("RGB", (columns * size, rows * size), "white")
+    font = ImageFont.load_default(size=size // 18)
+    for i, task in enumerate(tasks):
+        (frame,) = film(task, None, 0, seed, size, size)
+        tile = Image.fromarray(frame)
+        text = ImageDraw.Draw(tile)
+        text.rectangle((0, 0, size, size // 11), fill="black")
+        text.text((size // 40, size // 60), task.label(), fill="white", font=font)
+        page.paste(tile, ((i % columns) * size, (i // columns) * size))
+    save_png(path, np.asarray(page))
+
+
+def save_png(path: Path, frame: Frame) -> None:
+    """Write one frame."""
+    from PIL import Image
+
+    from mcat.safe_io import new_file
+
+    with new_file(path, overwrite=True) as temporary:
+        Image.fromarray(frame).save(temporary, format="PNG", optimize=True)
+
+
+def save_film(path: Path, frames: Sequence[Frame], fps: int) -> None:
+    """Write frames as .gif or .mp4."""
+    import imageio
+
+    from mcat.safe_io import new_file
+
+    options: dict[str, Any] = {"format": "GIF", "duration": 1000 / fps, "loop": 0}
+    if path.suffix == ".mp4":
+        try:
+            import imageio_ffmpeg  # noqa: F401
+        except ImportError:
+            raise MissingInputError(
+                "mp4 needs ffmpeg: pip install 'mcat[video]', or write a .gif"
+            ) from None
+        options = {"format": "FFMPEG", "fps": fps, "macro_block_size": 2}
+    with new_file(path, overwrite=True) as temporary:
+        imageio.mimsave(temporary, list(frames), **options)

@@ -1,0 +1,278 @@
+"""What each robot is and which physical parameters it has, declared once.
+
+gymnasium keyword arguments, command-line options, bounds checks, docs tables and the metadata in
+data sets all come from the declarations here. Nothing in this module imports mujoco.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from mcat.errors import UsageError, unknown
+
+Value = float | int | str | None | tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameter:
+    """One physical parameter of a robot.
+
+    Exactly one of `bounds` and `choices` is set. A parameter with bounds is a number, or a vector
+    of `length` numbers; one with choices is one of them, `None` being spelled "none" in text.
+    """
+
+    name: str
+    default: Value
+    help: str
+    unit: str = ""
+    bounds: tuple[float, float] | None = None
+    choices: tuple[Value, ...] = ()
+    length: int = 1
+
+    def check(self, value: Any) -> Value:
+        """The value in canonical form; raises `UsageError` if it is not allowed."""
+        if isinstance(value, str):
+            value = self._parse(value)
+        if value is None and self.default is None:
+            return None
+        if self.choices:
+            # `True == 1`, so booleans must not pass for legs.
+            if isinstance(value, bool) or value not in self.choices:
+                raise unknown(self.name, str(value), map(as_text, self.choices))
+            return self.choices[self.choices.index(value)]
+        if self.length > 1:
+            if not isinstance(value, list | tuple) or len(value) != self.length:
+                raise UsageError(f"{self.name} takes {self.length} numbers, got {value!r}")
+            return tuple(self._number(v) for v in value)
+        return self._number(value)
+
+    def _number(self, value: Any) -> float:
+        assert self.bounds is not None
+        low, high = self.bounds
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isnan(number):
+            raise UsageError(f"{self.name} must be a number from {low:g} to {high:g}, got {value!r}")
+        if not low <= number <= high:
+            raise UsageError(f"{self.name} must be from {low:g} to {high:g}, got {number:g}")
+        return number
+
+    def _parse(self, text: str) -> Any:
+        """Read what a command line gives."""
+        if text.lower() == "none":
+            return None
+        if self.choices:
+            return next((c for c in self.choices if as_text(c) == text.lower()), text)
+        return text.split(",") if self.length > 1 else text
+
+    def describe(self) -> str:
+        """The allowed values in words: "0.001 to 2 kg m²" or "none, 0, 1, 2, 3"."""
+        if self.choices:
+            return ", ".join(map(as_text, self.choices))
+        assert self.bounds is not None
+        several = f"{self.length} numbers " if self.length > 1 else ""
+        return f"{several}{self.bounds[0]:g} to {self.bounds[1]:g} {self.unit}".strip()
+
+
+def as_text(value: Value) -> str:
+    """A value as a user would type it."""
+    if isinstance(value, tuple):
+        return ",".join(f"{v:g}" for v in value)
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Robot:
+    """A robot that tasks vary."""
+
+    name: str
+    env_id: str
+    summary: str
+    horizon: int
+    observation_size: int
+    action_size: int
+    parameters: tuple[Parameter, ...]
+
+    def parameter(self, name: str) -> Parameter:
+        """The declared parameter of that name."""
+        for parameter in self.parameters:
+            if parameter.name == name:
+                return parameter
+        owners = [r.name for r in ROBOTS.values() if any(p.name == name for p in r.parameters)]
+        mine = ", ".join(p.name for p in self.parameters)
+        if owners:
+            elsewhere = ", ".join(owners)
+            raise UsageError(
+                f"{self.name} has no parameter '{name}' ({elsewhere} has): choose from {mine}"
+            )
+        raise unknown(f"parameter of {self.name}", name, [p.name for p in self.parameters])
+
+
+CONTROL_COST = Parameter(
+    name="control_cost",
+    default=0.0,
+    bounds=(0.0, 10.0),
+    help="reward lost per squared torque, summed over the working motors",
+)
+
+GRIPPER = Parameter(
+    name="gripper",
+    default=1.0,
+    bounds=(0.01, 10.0),
+    unit="× stock",
+    help="multiplies armature and damping of both gripper joints",
+)
+
+
+def _reward(default: str) -> Parameter:
+    return Parameter(
+        name="reward",
+        default=default,
+        choices=("sparse", "dense"),
+        help="sparse pays 1 per step within 5 cm of the goal; dense is Meta-World's shaped reward",
+    )
+
+
+def _metaworld(name: str, env_id: str, summary: str, *extra: Parameter, reward: str) -> Robot:
+    return Robot(
+        name=name,
+        env_id=env_id,
+        summary=summary,
+        horizon=500,
+        observation_size=14,
+        action_size=4,
+        parameters=(GRIPPER, *extra, _reward(reward)),
+    )
+
+
+_ALL = (
+    Robot(
+        name="hopper",
+        env_id="mcat/Hopper-v0",
+        summary="one-legged hopper whose limbs get thicker or thinner",
+        horizon=1000,
+        observation_size=11,
+        action_size=3,
+        parameters=(
+            Parameter(
+                name="size",
+                default=0.05,
+                bounds=(0.005, 0.08),  # from 0.083 on the foot would start in the floor
+                unit="m",
+                help="torso radius; all limb radii scale with it, mass and inertia follow",
+            ),
+        ),
+    ),
+    Robot(
+        name="halfcheetah",
+        env_id="mcat/HalfCheetah-v0",
+        summary="two-legged planar cheetah with heavier links or more sluggish joints",
+        horizon=1000,
+        observation_size=17,
+        action_size=6,
+        parameters=(
+            Parameter(
+                name="armature",
+                default=0.1,
+                bounds=(0.001, 5.0),
+                unit="kg m²",
+                help="rotor inertia of the six leg joints (absolute, not a factor)",
+            ),
+            Parameter(
+                name="mass",
+                default=1.0,
+                bounds=(0.05, 20.0),
+                unit="× stock",
+                help="multiplies the mass of every link; rotational inertia stays, as released",
+            ),
+            Parameter(
+                name="inertia",
+                default=1.0,
+                bounds=(0.05, 20.0),
+                unit="× stock",
+                help="multiplies the rotational inertia of every link",
+            ),
+        ),
+    ),
+    Robot(
+        name="ant",
+        env_id="mcat/Ant-v0",
+        summary="four-legged ant with a dead leg or stiffer and looser joints",
+        horizon=1000,
+        observation_size=27,
+        action_size=8,
+        parameters=(
+            Parameter(
+                name="cripple",
+                default=None,
+                choices=(None, 0, 1, 2, 3),
+                help="leg whose motors are dead: 0 front left, 1 front right, 2 back, 3 right back",
+            ),
+            Parameter(
+                name="damping",
+                default=1.0,
+                bounds=(0.01, 100.0),
+                unit="× stock",
+                help="multiplies joint damping of legs 0 and 1, divides that of legs 2 and 3",
+            ),
+            CONTROL_COST,
+            Parameter(
+                name="semantics",
+                default="paper",
+                choices=("paper", "released"),
+                help="released: damping multiplies leg 0 and divides the other three",
+            ),
+        ),
+    ),
+    Robot(
+        name="halfcheetah3leg",
+        env_id="mcat/HalfCheetah3Leg-v0",
+        summary="cheetah with a second rear leg: 9 motors, 23 observations",
+        horizon=1000,
+        observation_size=23,
+        action_size=9,
+        parameters=(
+            Parameter(
+                name="armature",
+                default=0.1,
+                bounds=(0.001, 5.0),
+                unit="kg m²",
+                help="rotor inertia of the nine leg joints (absolute, not a factor)",
+            ),
+        ),
+    ),
+    _metaworld("push", "mcat/Push-v0", "push a cylinder to the goal", reward="sparse"),
+    _metaworld("coffee-push", "mcat/CoffeePush-v0", "push a mug to the goal", reward="sparse"),
+    _metaworld("sweep-into", "mcat/SweepInto-v0", "sweep a cube into a hole", reward="sparse"),
+    _metaworld(
+        "reach",
+        "mcat/Reach-v0",
+        "move the hand to the goal",
+        Parameter(
+            name="goal",
+            default=None,
+            length=3,
+            bounds=(-1.0, 1.0),
+            unit="m",
+            help="x,y,z of a fixed goal; none draws one per episode",
+        ),
+        reward="dense",
+    ),
+    _metaworld("drawer-close", "mcat/DrawerClose-v0", "push a drawer shut", reward="sparse"),
+    _metaworld("soccer", "mcat/Soccer-v0", "push a ball into a goal", reward="sparse"),
+    _metaworld("plate-slide", "mcat/PlateSlide-v0", "slide a plate into a cabinet", reward="sparse"),
+)
+
+ROBOTS: dict[str, Robot] = {robot.name: robot for robot in _ALL}
+
+
+def robot(name: str) -> Robot:
+    """The robot of that name (case and gymnasium ids accepted)."""
+    for candidate in ROBOTS.values():
+        if str(name).lower() in (candidate.name, candidate.env_id.lower()):
+            return candidate
+    raise unknown("robot", name, ROBOTS)

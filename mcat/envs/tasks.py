@@ -1,0 +1,227 @@
+"""`Task` and `Family`: plain frozen data that everything else is made from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mcat.envs.robots import Robot, Value, as_text, robot
+from mcat.errors import UsageError
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+MAX_HORIZON = 1_000_000
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Task:
+    """One variant of a robot: `Task(robot="ant", cripple=3, delay=500)`.
+
+    Tasks are equal when they describe the same machine: `Task("ant") == Task("ant", cripple=None)`.
+
+    Args:
+        robot: A name from `mcat envs list`, or its gymnasium id.
+        delay: Rewards are paid every `delay` steps (1: at once), the rest at the episode's end.
+        horizon: Steps per episode; the robot's own by default.
+        **parameters: Physical parameters the robot declares, such as `cripple=3`.
+    """
+
+    robot: str
+    delay: int
+    horizon: int
+    _values: tuple[Value, ...] = field(compare=True)
+
+    def __init__(
+        self, robot: str, *, delay: int = 1, horizon: int | None = None, **parameters: Any
+    ) -> None:
+        spec = _robot(robot)
+        for name in parameters:
+            spec.parameter(name)  # raises if the robot does not have it
+        values = (p.check(parameters.get(p.name, p.default)) for p in spec.parameters)
+        horizon = spec.horizon if horizon is None else _count("horizon", horizon)
+        object.__setattr__(self, "robot", spec.name)
+        object.__setattr__(self, "delay", _count("delay", delay))
+        object.__setattr__(self, "horizon", horizon)
+        object.__setattr__(self, "_values", tuple(values))
+
+    @property
+    def spec(self) -> Robot:
+        """The declaration of this task's robot."""
+        return _robot(self.robot)
+
+    @property
+    def params(self) -> dict[str, Value]:
+        """Every declared parameter with its value, defaults included."""
+        return {
+            p.name: value for p, value in zip(self.spec.parameters, self._values, strict=True)
+        }
+
+    @property
+    def changes(self) -> dict[str, Value]:
+        """The parameters that differ from the stock robot."""
+        stock = {p.name: p.default for p in self.spec.parameters}
+        return {name: value for name, value in self.params.items() if value != stock[name]}
+
+    @property
+    def context(self) -> dict[str, float]:
+        """The hidden parameters as numbers, for `info["context"]`; "none" and text as codes."""
+        context: dict[str, float] = {}
+        for parameter, value in zip(self.spec.parameters, self._values, strict=True):
+            if isinstance(value, tuple):
+                context |= {f"{parameter.name}_{i}": v for i, v in enumerate(value)}
+            elif isinstance(value, str):
+                context[parameter.name] = float(parameter.choices.index(value))
+            elif parameter.length == 1:
+                context[parameter.name] = -1.0 if value is None else float(value)
+        return context
+
+    def replace(self, **changes: Any) -> Task:
+        """A copy with some of `delay`, `horizon` and the parameters changed."""
+        return Task.from_dict({**self.to_dict(), **changes})
+
+    def label(self, *always: str) -> str:
+        """A short file-name-safe name: "ant-cripple3", stock values left out.
+
+        Args:
+            always: Parameters to name even at their stock value.
+        """
+        parts = [self.robot]
+        for name, value in self.params.items():
+            if name in self.changes or name in always:
+                parts.append(f"{name}{as_text(value).replace(',', '_')}")
+        if self.delay > 1:
+            parts.append(f"delay{self.delay}")
+        if self.horizon != self.spec.horizon:
+            parts.append(f"horizon{self.horizon}")
+        return "-".join(parts).lower()
+
+    def kwargs(self) -> dict[str, Any]:
+        """JSON-able keyword arguments for `gymnasium.make(task.spec.env_id, **task.kwargs())`."""
+        return {key: value for key, value in self.to_dict().items() if key != "robot"}
+
+    def make(self, **kwargs: Any) -> gym.Env[Any, Any]:
+        """The gymnasium environment of this task; `kwargs` such as `render_mode` are passed on."""
+        import gymnasium as gym
+
+        return gym.make(self.spec.env_id, **self.kwargs(), **kwargs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What differs from the stock task, as JSON types; `from_dict` is the inverse."""
+        data: dict[str, Any] = {"robot": self.robot}
+        for name, value in self.changes.items():
+            data[name] = list(value) if isinstance(value, tuple) else value
+        if self.delay > 1:
+            data["delay"] = self.delay
+        if self.horizon != self.spec.horizon:
+            data["horizon"] = self.horizon
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Task:
+        """The task that `to_dict` described."""
+        if not isinstance(data, dict) or "robot" not in data:
+            raise UsageError(f"a task needs a 'robot', got {data!r}")
+        return cls(**data)
+
+    def to_json(self) -> str:
+        """`to_dict` as text."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Task:
+        """The task that `to_json` described."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"not a task in JSON: {error}") from None
+        return cls.from_dict(data)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{key}={value!r}" for key, value in self.to_dict().items())
+        return f"Task({given})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Tasks that belong together, split into those to learn on and those to be tested on.
+
+    In a pair, `train` is the source task and `test` the target.
+    """
+
+    name: str
+    title: str
+    varies: str
+    train: tuple[Task, ...]
+    test: tuple[Task, ...] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        tasks = self.train + self.test
+        if not self.train:
+            raise UsageError(f"family {self.name} has no training task")
+        if len(set(tasks)) != len(tasks):
+            raise UsageError(f"family {self.name} lists a task twice: its splits must be disjoint")
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Train and test tasks together."""
+        return self.train + self.test
+
+    def split(self, name: str) -> tuple[Task, ...]:
+        """The tasks of "train", "test" or "all"."""
+        if name not in ("train", "test", "all"):
+            raise UsageError(f"unknown split '{name}': choose train, test or all")
+        return self.tasks if name == "all" else self.train if name == "train" else self.test
+
+    def replace(self, **changes: Any) -> Family:
+        """The same family with every task changed, as in `family.replace(delay=1)`."""
+        return Family.from_dict(
+            {
+                **self.to_dict(),
+                "train": [task.replace(**changes).to_dict() for task in self.train],
+                "test": [task.replace(**changes).to_dict() for task in self.test],
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types; `from_dict` is the inverse."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "varies": self.varies,
+            "train": [task.to_dict() for task in self.train],
+            "test": [task.to_dict() for task in self.test],
+            "note": self.note,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Family:
+        """The family that `to_dict` described."""
+        splits = {key: tuple(map(Task.from_dict, data.get(key, ()))) for key in ("train", "test")}
+        return cls(**{**data, **splits})
+
+    def to_json(self) -> str:
+        """`to_dict` as text."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Family:
+        """The family that `to_json` described."""
+        return cls.from_dict(json.loads(text))
+
+
+# `Task` has a field `robot`, which hides the function of that name inside the class.
+_robot = robot
+
+
+def _count(name: str, value: Any) -> int:
+    """A whole number of steps, at least 1."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = 0
+    if isinstance(value, bool) or number < 1 or number != float(value) or number > MAX_HORIZON:
+        raise UsageError(f"{name} must be a whole number from 1 to {MAX_HORIZON}, got {value!r}")
+    return number

@@ -1,0 +1,73 @@
+"""Errors a user can cause, each with the exit code the command line ends with (sysexits)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class McatError(Exception):
+    """Something the user can mend; `str(error)` is the one line they read."""
+
+    exit_code = 1
+
+
+class UsageError(McatError, ValueError):
+    """A name, value or combination that makes no sense."""
+
+    exit_code = 2
+
+
+class UnstableError(McatError):
+    """Too many simulations diverged."""
+
+    exit_code = 3
+
+
+class DivergedError(McatError):
+    """A loss became NaN or infinite."""
+
+    exit_code = 4
+
+
+class DataError(McatError, ValueError):
+    """A file or array that is damaged, hostile or not what it claims to be."""
+
+    exit_code = 65
+
+
+class MissingInputError(McatError, FileNotFoundError):
+    """An input that is not there."""
+
+    exit_code = 66
+
+    def __str__(self) -> str:  # FileNotFoundError would print errno fields
+        return str(self.args[0]) if self.args else ""
+
+
+class CannotCreateError(McatError):
+    """An output that exists already or cannot be made where it was asked for."""
+
+    exit_code = 73
+
+
+class StorageError(McatError):
+    """The disk is full or failed while writing or reading."""
+
+    exit_code = 74
+
+
+class RetryError(McatError):
+    """Work was saved and stopped; running the same command again goes on."""
+
+    exit_code = 75
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that is not among `known`, with the nearest one suggested."""
+    names = sorted(known)
+    close = difflib.get_close_matches(str(name).lower(), [n.lower() for n in names], n=2, cutoff=0.5)
+    suggestions = [n for n in names if n.lower() in close]
+    if suggestions:
+        return UsageError(f"unknown {kind} '{name}': did you mean {' or '.join(suggestions)}?")
+    return UsageError(f"unknown {kind} '{name}': choose from {', '.join(names)}")

@@ -1,0 +1,177 @@
+"""The gymnasium side: ids, specs, seeding, bad actions, divergence."""
+
+import subprocess
+import sys
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+import mcat  # noqa: F401  (registers the ids)
+from mcat.envs import ROBOTS, Task
+from mcat.envs.check import check_env_id
+from mcat.envs.env import TaskEnv
+from mcat.errors import UsageError
+
+QUICK = ("halfcheetah", "ant", "push")
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_every_id_keeps_gymnasiums_and_our_promises(robot):
+    """check_env, seeding, spaces, spec round trip, vector equality."""
+    assert check_env_id(ROBOTS[robot].env_id) == []
+
+
+@pytest.mark.parametrize("robot", ROBOTS)
+def test_make_gives_the_declared_sizes_and_the_context(robot):
+    spec = ROBOTS[robot]
+    env = gym.make(spec.env_id)
+    assert env.observation_space.shape == (spec.observation_size,)
+    assert env.action_space.shape == (spec.action_size,)
+    _, info = env.reset(seed=0)
+    assert info["context"] == Task(robot).context
+    assert env.step(env.action_space.sample())[4]["context"] == info["context"]
+    assert all(isinstance(value, float) for value in info["context"].values())
+
+
+def test_make_through_the_module_prefix():
+    code = "import gymnasium; gymnasium.make('mcat:mcat/Ant-v0', cripple=3, delay=500).reset()"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+@pytest.mark.parametrize("order", ["import gymnasium as gym, mcat", "import mcat, gymnasium as gym"])
+def test_ids_are_there_whichever_is_imported_first(order):
+    code = f"{order}; assert 'mcat/Ant-v0' in gym.registry"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_usual_imports_make_no_noise():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*Box.*infinity.*")
+        warnings.filterwarnings("ignore", message=".*precision lowered.*")
+        env = gym.make("mcat/Ant-v0", cripple=3, delay=500)
+        env.reset(seed=0)
+        for _ in range(5):
+            env.step(env.action_space.sample())
+
+
+def test_spec_with_parameters_survives_json():
+    env = gym.make("mcat/Ant-v0", cripple=3, delay=30, horizon=70)
+    again = gym.make(EnvSpec.from_json(env.spec.to_json()))
+    assert again.unwrapped.task == env.unwrapped.task == Task("ant", cripple=3, delay=30, horizon=70)
+    for one in (env, again):
+        one.reset(seed=1)
+    rng = np.random.default_rng(0)
+    paid = []
+    for _ in range(70):
+        action = rng.uniform(-1, 1, 8)
+        first, second = env.step(action), again.step(action)
+        assert np.array_equal(first[0], second[0])
+        assert first[1:4] == second[1:4]
+        paid.append(first[1])
+    assert np.flatnonzero(paid).tolist() == [29, 59, 69]
+    assert first[3]
+
+
+def test_delayed_rewards_add_up_to_the_dense_ones():
+    def rewards(delay):
+        env = Task("halfcheetah", delay=delay).make()
+        env.reset(seed=0)
+        rng = np.random.default_rng(0)
+        return np.array([env.step(rng.uniform(-1, 1, 6))[1] for _ in range(1000)])
+
+    dense, delayed = rewards(1), rewards(350)
+    assert np.flatnonzero(delayed).tolist() == [349, 699, 999]
+    assert delayed.sum() == pytest.approx(dense.sum(), rel=1e-12)
+
+
+@pytest.mark.parametrize("robot", QUICK)
+def test_same_seed_same_episode_in_another_process(robot):
+    code = f"""
+import hashlib, numpy as np
+from mcat.envs import Task
+env = Task({robot!r}).make()
+digest, rng = hashlib.sha256(env.reset(seed=11)[0].tobytes()), np.random.default_rng(0)
+for _ in range(60):
+    digest.update(env.step(rng.uniform(-1, 1, env.action_space.shape))[0].tobytes())
+print(digest.hexdigest())
+"""
+    runs = [
+        subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True,
+                       capture_output=True, text=True).stdout
+        for _ in range(2)
+    ]  # fmt: skip
+    assert runs[0] == runs[1]
+    assert len(runs[0].strip()) == 64
+
+
+@pytest.mark.parametrize("robot", QUICK)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_actions_that_are_not_finite_never_reach_the_simulator(robot, value):
+    env = Task(robot).make()
+    env.reset(seed=0)
+    before = env.unwrapped.data.qpos.copy()
+    action = np.zeros(env.action_space.shape)
+    action[1] = value
+    with pytest.raises(UsageError, match=r"index \[1\] is .*: must be finite"):
+        env.unwrapped.step(action)
+    assert np.array_equal(before, env.unwrapped.data.qpos)
+
+
+def test_an_action_of_the_wrong_shape_is_refused():
+    env = TaskEnv(Task("ant"))
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match=r"shape \(8,\), got \(3,\)"):
+        env.step(np.zeros(3))
+
+
+def test_a_diverged_simulation_is_reported_and_truncates():
+    """With motors a thousand times too strong MuJoCo resets itself silently; we say so."""
+    env = TaskEnv(Task("halfcheetah"))
+    env.model.actuator_gear[:] *= 1000
+    last, _ = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        observation, reward, terminated, truncated, info = env.step(rng.uniform(-1, 1, 6))
+        if truncated:
+            break
+        last = observation
+    assert truncated
+    assert not terminated
+    assert info["unstable"] is True
+    assert info["fault"].startswith("BADQ")
+    assert reward == 0.0
+    assert np.array_equal(observation, last)  # the last good one
+    env.reset(seed=1)
+    assert env.simulation.fault is None
+
+
+def test_normal_episodes_are_never_flagged():
+    for robot in ("hopper", "halfcheetah", "ant"):
+        env = TaskEnv(Task(robot))
+        env.action_space.seed(0)
+        for seed in range(3):
+            env.reset(seed=seed)
+            for _ in range(1000):
+                *_, truncated, info = env.step(env.action_space.sample())
+                assert not truncated
+                assert "unstable" not in info
+
+
+def test_no_mujoco_log_is_left_behind(tmp_path):
+    code = """
+import numpy as np
+from mcat.envs.env import TaskEnv
+from mcat.envs import Task
+env = TaskEnv(Task("halfcheetah"))
+env.model.actuator_gear[:] *= 1000
+env.reset(seed=0)
+for _ in range(100):
+    if env.step(env.action_space.sample())[3]: break
+else: raise SystemExit("never diverged")
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=tmp_path, check=True)
+    assert list(tmp_path.iterdir()) == []
