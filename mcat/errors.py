@@ -66,7 +66,9 @@ class RetryError(McatError):
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not among `known`, with the nearest one suggested."""
     names = sorted(known)
-    close = difflib.get_close_matches(str(name).lower(), [n.lower() for n in names], n=2, cutoff=0.5)
+    close = difflib.get_close_matches(
+        str(name).lower(), [n.lower() for n in names], n=2, cutoff=0.5
+    )
     suggestions = [n for n in names if n.lower() in close]
     if suggestions:
         return UsageError(f"unknown {kind} '{name}': did you mean {' or '.join(suggestions)}?")

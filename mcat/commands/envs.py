@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from mcat.commands.options import task_from, task_options
+from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot, as_text
 from mcat.envs.tasks import Family, Task
@@ -29,7 +30,7 @@ def list_envs(as_json: bool) -> None:
         families = {name: item.to_dict() for name, item in FAMILIES.items()}
         click.echo(json.dumps({"robots": robots, "families": families}, indent=2))
         return
-    _print_table(
+    print_table(
         "Robots",
         ("robot", "gymnasium id", "obs", "act", "parameters", "what it is"),
         [
@@ -38,7 +39,7 @@ def list_envs(as_json: bool) -> None:
             for r in ROBOTS.values()
         ],
     )  # fmt: skip
-    _print_table(
+    print_table(
         "Families",
         ("family", "varies", "train", "test", "delay"),
         [
@@ -72,7 +73,7 @@ def _show_family(item: Family, as_json: bool) -> None:
         for split in ("train", "test")
         for task in item.split(split)
     ]
-    _print_table(item.name, ("split", "task", "gymnasium id", "keyword arguments"), rows)
+    print_table(item.name, ("split", "task", "gymnasium id", "keyword arguments"), rows)
 
 
 def _show_robot(robot: Robot, as_json: bool) -> None:
@@ -84,8 +85,10 @@ def _show_robot(robot: Robot, as_json: bool) -> None:
         f"{robot.action_size} actions in [-1, 1], {robot.horizon} steps per episode"
     )
     rows = [(p.name, as_text(p.default), p.describe(), p.help) for p in robot.parameters]
-    _print_table(robot.name, ("parameter", "stock", "values", "what it does"), rows)
-    members = [item.name for item in FAMILIES.values() if robot.name in {t.robot for t in item.tasks}]
+    print_table(robot.name, ("parameter", "stock", "values", "what it does"), rows)
+    members = [
+        item.name for item in FAMILIES.values() if robot.name in {t.robot for t in item.tasks}
+    ]
     click.echo(f"Families: {', '.join(members)}")
 
 
@@ -183,9 +186,11 @@ def gallery_tasks() -> tuple[Task, ...]:
 def _policy(name: str, task: Task, seed: int) -> Any:
     if name == "none":
         return None
+    import numpy as np
+
     from mcat.agents.policies import find_policy
 
-    return find_policy(name, task, seed=seed)
+    return find_policy(name, task, np.random.default_rng(seed))
 
 
 def _robot_dict(robot: Robot) -> dict[str, Any]:
@@ -206,20 +211,3 @@ def _values(item: Family, tasks: tuple[Task, ...]) -> str:
     if item.varies in tasks[0].params if tasks else False:
         return " ".join(as_text(task.params[item.varies]) for task in tasks)
     return " ".join(task.label() for task in tasks)
-
-
-def _print_table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    # Piped output has no width of its own; wrapping it at 80 would break `grep`.
-    if not console.is_terminal:
-        console.width = 200
-    console.print(table)

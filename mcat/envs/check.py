@@ -31,7 +31,9 @@ def check_env_id(env_id: str, *, seed: int = 0) -> list[str]:
             return problems
         first, again = _rollout(gym.make(env_id), seed), _rollout(gym.make(env_id), seed)
         if not _equal(first, again):
-            problems.append(f"two environments reset with seed {seed} and given equal actions differ")
+            problems.append(
+                f"two environments reset with seed {seed} and given equal actions differ"
+            )
         if _equal(first, _rollout(gym.make(env_id), seed + 1)):
             problems.append("another seed gives the same episode")
         space = gym.make(env_id).observation_space

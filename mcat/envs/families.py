@@ -35,9 +35,7 @@ def _family(
 
 
 def _pair(name: str, title: str, varies: str, source: Task, target: Task, note: str) -> Family:
-    return Family(
-        name=name, title=title, varies=varies, train=(source,), test=(target,), note=note
-    )
+    return Family(name=name, title=title, varies=varies, train=(source,), test=(target,), note=note)
 
 
 PAPER_TEST = "test values of Appendix D.3 overlap training there; mended as A22"

@@ -162,9 +162,7 @@ def _halfcheetah3leg(*, armature: float) -> Locomotion:
     return Locomotion(model, frame_skip=5, control_cost=0.1)
 
 
-def _ant(
-    *, cripple: int | None, damping: float, control_cost: float, semantics: str
-) -> Locomotion:
+def _ant(*, cripple: int | None, damping: float, control_cost: float, semantics: str) -> Locomotion:
     model = mujoco.MjModel.from_xml_path(_asset("ant.xml"))
     multiplied = 2 if semantics == "paper" else 1  # legs 0 and 1, or leg 0 alone (A9)
     for leg in range(4):
@@ -195,7 +193,7 @@ _BUILDERS = {
 
 @cache
 def three_leg_xml() -> str:
-    """gymnasium's cheetah with its rear leg doubled and the two splayed in y (§6.3).
+    """Gymnasium's cheetah with its rear leg doubled and the two splayed in y (§6.3).
 
     The second rear leg follows the first in the tree, so positions, velocities and motors come
     in the order rear, second rear, front. The compiler still normalises the total mass to 14 kg.

@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import mujoco
 import numpy as np
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
-import mujoco
 from mcat.envs.physics import dofs_of, refresh_constants
 from mcat.envs.simulation import Array, Simulation
 from mcat.errors import UsageError, unknown
@@ -85,6 +85,8 @@ class Manipulation(Simulation):
         self.action_size = 4
         self.robot = robot
         self._dense = reward == "dense"
+        self._start_low: Array = self._env._random_reset_space.low
+        self._start_high: Array = self._env._random_reset_space.high
         self._fixed_goal = self._check_goal(goal)
         self._keep_views()
         self._set_bounds()
@@ -132,7 +134,7 @@ class Manipulation(Simulation):
         """The goal of every episode, or None if it is drawn; refuses goals that cannot be."""
         if goal is None:
             # Sweep-into draws a goal but then uses the centre of its hole.
-            return self._env.goal.copy() if self.robot == "sweep-into" else None
+            return np.array(self._env.goal) if self.robot == "sweep-into" else None
         if self.robot != "reach":
             raise UsageError(f"{self.robot} has no parameter 'goal': only reach has")
         point = np.array(goal, dtype=np.float64)
@@ -149,15 +151,13 @@ class Manipulation(Simulation):
 
     def _farthest_start(self, goal: Array) -> Array:
         """The corner of the object's start box that is farthest from `goal` in xy."""
-        box = self._env._random_reset_space
-        low, high = box.low[:3], box.high[:3]
+        low, high = self._start_low[:3], self._start_high[:3]
         return np.where(np.abs(goal - low) > np.abs(goal - high), low, high)
 
     def _draw_start(self, rng: np.random.Generator) -> Array:
         """Meta-World's random vector, object then goal, never one its reset would hang on."""
-        box = self._env._random_reset_space
         for _ in range(MAX_DRAWS):
-            start = rng.uniform(box.low, box.high)
+            start = rng.uniform(self._start_low, self._start_high)
             if start.size == 3:  # drawer-close draws a drawer and nothing else
                 return start
             if self._fixed_goal is not None:

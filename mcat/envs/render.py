@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 Frame = NDArray[np.uint8]
 Policy = Callable[[Array], NDArray[Any]]
 
+
 def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -> MujocoRenderer:
-    """gymnasium's renderer, looking at the robot through a camera of its model."""
+    """Gymnasium's renderer, looking at the robot through a camera of its model."""
     from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
     simulation.model.vis.global_.offwidth = max(width, 640)

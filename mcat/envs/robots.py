@@ -56,7 +56,9 @@ class Parameter:
         except (TypeError, ValueError):
             number = math.nan
         if math.isnan(number):
-            raise UsageError(f"{self.name} must be a number from {low:g} to {high:g}, got {value!r}")
+            raise UsageError(
+                f"{self.name} must be a number from {low:g} to {high:g}, got {value!r}"
+            )
         if not low <= number <= high:
             raise UsageError(f"{self.name} must be from {low:g} to {high:g}, got {number:g}")
         return number
@@ -264,7 +266,9 @@ _ALL = (
     ),
     _metaworld("drawer-close", "mcat/DrawerClose-v0", "push a drawer shut", reward="sparse"),
     _metaworld("soccer", "mcat/Soccer-v0", "push a ball into a goal", reward="sparse"),
-    _metaworld("plate-slide", "mcat/PlateSlide-v0", "slide a plate into a cabinet", reward="sparse"),
+    _metaworld(
+        "plate-slide", "mcat/PlateSlide-v0", "slide a plate into a cabinet", reward="sparse"
+    ),
 )
 
 ROBOTS: dict[str, Robot] = {robot.name: robot for robot in _ALL}

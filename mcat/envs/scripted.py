@@ -55,7 +55,8 @@ def scripted_policy(task: str | _HasRobot, goal: Sequence[float] | None = None) 
 
     from metaworld.policies import ENV_POLICY_MAP  # takes a second to import
 
-    script = ENV_POLICY_MAP[f"{name}-v3"]()
+    scripts: dict[str, Any] = ENV_POLICY_MAP
+    script = scripts[f"{name}-v3"]()
 
     def act(observations: NDArray[Any]) -> NDArray[np.float32]:
         full = np.zeros((len(observations), 39))  # the rest is never read by these seven

@@ -54,9 +54,7 @@ class Task:
     @property
     def params(self) -> dict[str, Value]:
         """Every declared parameter with its value, defaults included."""
-        return {
-            p.name: value for p, value in zip(self.spec.parameters, self._values, strict=True)
-        }
+        return {p.name: value for p, value in zip(self.spec.parameters, self._values, strict=True)}
 
     @property
     def changes(self) -> dict[str, Value]:

@@ -41,7 +41,9 @@ def test_make_through_the_module_prefix():
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
-@pytest.mark.parametrize("order", ["import gymnasium as gym, mcat", "import mcat, gymnasium as gym"])
+@pytest.mark.parametrize(
+    "order", ["import gymnasium as gym, mcat", "import mcat, gymnasium as gym"]
+)
 def test_ids_are_there_whichever_is_imported_first(order):
     code = f"{order}; assert 'mcat/Ant-v0' in gym.registry"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -61,7 +63,9 @@ def test_the_usual_imports_make_no_noise():
 def test_spec_with_parameters_survives_json():
     env = gym.make("mcat/Ant-v0", cripple=3, delay=30, horizon=70)
     again = gym.make(EnvSpec.from_json(env.spec.to_json()))
-    assert again.unwrapped.task == env.unwrapped.task == Task("ant", cripple=3, delay=30, horizon=70)
+    assert (
+        again.unwrapped.task == env.unwrapped.task == Task("ant", cripple=3, delay=30, horizon=70)
+    )
     for one in (env, again):
         one.reset(seed=1)
     rng = np.random.default_rng(0)

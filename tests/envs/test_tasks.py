@@ -31,7 +31,9 @@ def values_of(parameter: Parameter) -> st.SearchStrategy:
 def tasks(draw):
     robot = draw(st.sampled_from(sorted(ROBOTS)))
     params = {p.name: draw(values_of(p)) for p in ROBOTS[robot].parameters if draw(st.booleans())}
-    return Task(robot, delay=draw(st.integers(1, 700)), horizon=draw(st.integers(1, 2000)), **params)
+    return Task(
+        robot, delay=draw(st.integers(1, 700)), horizon=draw(st.integers(1, 2000)), **params
+    )
 
 
 @given(tasks())
@@ -76,7 +78,10 @@ def test_tasks_cannot_be_changed():
     [
         ({"robot": "aunt"}, "unknown robot 'aunt': did you mean ant?"),
         ({"robot": "ant", "armature": 0.3}, "ant has no parameter 'armature' (halfcheetah"),
-        ({"robot": "ant", "crippel": 3}, "unknown parameter of ant 'crippel': did you mean cripple"),
+        (
+            {"robot": "ant", "crippel": 3},
+            "unknown parameter of ant 'crippel': did you mean cripple",
+        ),
         ({"robot": "ant", "cripple": 4}, "unknown cripple '4': choose from 0, 1, 2, 3, none"),
         ({"robot": "ant", "cripple": True}, "unknown cripple 'True'"),
         ({"robot": "halfcheetah", "armature": -1}, "armature must be from 0.001 to 5, got -1"),

@@ -25,7 +25,9 @@ def test_bitwise_equal_to_the_single_environments(tasks, threads):
     rng = np.random.default_rng(0)
     for seed in (5, None):  # the second episode goes on with the same generators
         together, _ = vector.reset(seed=seed)
-        alone = [env.reset(seed=None if seed is None else seed + i)[0] for i, env in enumerate(singles)]
+        alone = [
+            env.reset(seed=None if seed is None else seed + i)[0] for i, env in enumerate(singles)
+        ]
         assert np.array_equal(together, alone)
         done = [False] * len(tasks)
         for _ in range(40):
@@ -123,7 +125,9 @@ def test_misuse_is_one_clear_line(build, message):
 
 def test_make_vec_gives_each_its_own_value():
     vector = gym.make_vec("mcat/HalfCheetah-v0", num_envs=3, armature=[0.1, 0.2, 0.3], delay=500)
-    assert vector.tasks == tuple(Task("halfcheetah", armature=a, delay=500) for a in (0.1, 0.2, 0.3))
+    assert vector.tasks == tuple(
+        Task("halfcheetah", armature=a, delay=500) for a in (0.1, 0.2, 0.3)
+    )
     goal = [0.1, 0.8, 0.2]
     shared = gym.make_vec("mcat/Reach-v0", num_envs=3, goal=goal)
     assert {task.params["goal"] for task in shared.tasks} == {tuple(goal)}

@@ -1,0 +1,1 @@
+"""Learners and the policies they make; nothing is imported until it is asked for."""

@@ -1,0 +1,176 @@
+"""Policies as files: one safetensors file with actor and critics, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mcat.agents.networks import MLP
+from mcat.agents.td3 import TD3
+from mcat.envs.tasks import Task
+from mcat.errors import DataError, UsageError
+from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+
+FORMAT = 1
+LEVELS = ("good", "mediocre")
+
+PolicyFunction = Callable[[NDArray[np.floating]], NDArray[np.floating]]
+
+
+class Policy:
+    """A trained actor with its critics: maps observations `(n, obs)` to actions `(n, act)`.
+
+    Attributes:
+        task: The task it was trained on.
+        metadata: The rest of the file's header: step, mean_return, seed, command, versions ...
+    """
+
+    def __init__(self, actor: MLP, critics: MLP, task: Task, metadata: dict[str, Any]) -> None:
+        self.actor, self.critics = actor, critics
+        self.task = task
+        self.metadata = metadata
+
+    @torch.no_grad()
+    def __call__(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:
+        """The deterministic actions."""
+        actions: NDArray[np.float32] = torch.tanh(self.actor(_tensor(obs))[0]).numpy()
+        return actions
+
+    @torch.no_grad()
+    def q_values(
+        self, obs: NDArray[np.floating], actions: NDArray[np.floating]
+    ) -> NDArray[np.float32]:
+        """What both critics expect of the actions, `(2, n)`."""
+        inputs = torch.cat((_tensor(obs), _tensor(actions)), 1)
+        values: NDArray[np.float32] = self.critics(inputs)[..., 0].numpy()
+        return values
+
+
+def _tensor(array: NDArray[np.floating]) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(array, dtype=np.float32))
+
+
+def save_policy(
+    path: StrPath, agent: TD3, task: Task, metadata: dict[str, Any], *, overwrite: bool = False
+) -> None:
+    """Write an agent's networks; layers are named and laid out as in `torch.nn.Linear`."""
+    header = {
+        "format": FORMAT,
+        "kind": "policy",
+        "task": task.to_dict(),
+        "actor_sizes": list(agent.actor.sizes),
+        "critic_sizes": list(agent.critics.sizes),
+    }
+    arrays = _layers("actor", agent.actor) | _layers("critics", agent.critics)
+    save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
+
+
+def load_policy(path: StrPath) -> Policy:
+    """Read a policy; no code in the file is ever run.
+
+    Raises:
+        MissingInputError: if it is not there.
+        DataError: if it is damaged or not a policy.
+    """
+    arrays, metadata = load_safetensors(path)
+    if metadata.get("kind") != "policy":
+        raise DataError(f"{path}: not a policy of mcat")
+    if metadata.get("format") != FORMAT:
+        raise DataError(f"{path}: format {metadata.get('format')}; this mcat reads {FORMAT}")
+    try:
+        actor = MLP(metadata["actor_sizes"], 1)
+        critics = MLP(metadata["critic_sizes"], 2)
+        task = Task.from_dict(metadata["task"])
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{path}: its header makes no sense ({error})") from error
+    for name, network in (("actor", actor), ("critics", critics)):
+        for key, own in _layers(name, network).items():
+            found = arrays.get(key)
+            if found is None or found.shape != own.shape or found.dtype != own.dtype:
+                raise DataError(f"{path}: no fitting '{key}' in it")
+            own[:] = found
+    return Policy(actor, critics, task, metadata)
+
+
+def _layers(name: str, network: MLP) -> Arrays:
+    """Live views of the weights: `actor.0.weight`, `actor.0.bias`, `actor.1.weight` ..."""
+    views: Arrays = {}
+    for index, parameter in enumerate(network.parameters):
+        kind = "bias" if index % 2 else "weight"
+        views[f"{name}.{index // 2}.{kind}"] = parameter.detach().numpy()
+    return views
+
+
+class PackagedPolicy(NamedTuple):
+    """One line of `mcat policies list`."""
+
+    task: Task
+    level: str
+    step: int
+    mean_return: float
+    path: Path
+
+
+def packaged_policies() -> list[PackagedPolicy]:
+    """The policies that come with the package, `mcat/policies/<task>-<level>.safetensors`."""
+    found = []
+    for path in sorted((Path(__file__).parents[1] / "policies").glob("*.safetensors")):
+        level = path.stem.rpartition("-")[2]
+        metadata = load_safetensors(path)[1]
+        task = Task.from_dict(metadata["task"])
+        found.append(PackagedPolicy(task, level, metadata["step"], metadata["mean_return"], path))
+    return found
+
+
+def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
+    """The policy that `name` means for `task`.
+
+    Args:
+        name: "good" or "mediocre" (packaged), "random", "scripted", or a path.
+        task: What it shall act on; rewards' delay and the horizon do not matter.
+        rng: Draws the actions of "random".
+
+    Raises:
+        UsageError: if there is no such policy, or it is made for other spaces.
+    """
+    if name == "random":
+        size = task.spec.action_size
+        return lambda obs: rng.uniform(-1, 1, (len(obs), size)).astype(np.float32)
+    if name == "scripted":
+        from mcat.envs.scripted import scripted_policy
+
+        scripted: PolicyFunction = scripted_policy(task)
+        return scripted
+    if name in LEVELS:
+        return load_policy(_packaged_path(name, task))
+    if not Path(name).is_file():
+        raise UsageError(
+            f"no policy '{name}': choose {', '.join(LEVELS)}, random, scripted or a file"
+        )
+    policy = load_policy(name)
+    spaces = task.spec.observation_size, task.spec.action_size
+    if (policy.actor.sizes[0], policy.actor.sizes[-1]) != spaces:
+        raise UsageError(
+            f"policy {name} is for {policy.task.label()} and does not fit {task.label()}:"
+            f" {policy.actor.sizes[0]} observations and {policy.actor.sizes[-1]} actions"
+            f" against {spaces[0]} and {spaces[1]}"
+        )
+    return policy
+
+
+def _packaged_path(level: str, task: Task) -> Path:
+    stock = task.replace(delay=1, horizon=task.spec.horizon)
+    policies = packaged_policies()
+    for policy in policies:
+        if policy.level == level and policy.task == stock:
+            return policy.path
+    others = sorted({p.task.label() for p in policies if p.task.robot == task.robot})
+    have = f"there are some for {', '.join(others)}" if others else "there is none for this robot"
+    raise UsageError(
+        f"no packaged {level} policy for {stock.label()} ({have}): train one with mcat train"
+    )

@@ -1,0 +1,149 @@
+"""A run's folder: what it was started with, its metrics, its checkpoints."""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from mcat.errors import CannotCreateError, DataError, MissingInputError
+from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+Row = dict[str, float]
+
+_PACKAGES = ("mcat", "torch", "numpy", "mujoco", "gymnasium", "metaworld")
+_KEPT_CHECKPOINTS = 2  # the newest, and the one to fall back on if it is damaged
+
+
+def provenance() -> dict[str, Any]:
+    """Who made a file and with what: command, commit, versions, machine."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "versions": versions,
+        "host": {"system": platform.platform(), "machine": platform.machine()},
+    }
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says about the checkout this package lies in, None if it is not in one."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def create_run_folder(path: Path) -> None:
+    """Make the folder of a new run.
+
+    Raises:
+        CannotCreateError: if there is something already, or it cannot be made.
+    """
+    if path.exists() or path.is_symlink():
+        raise CannotCreateError(f"{path} exists already: pass --resume or choose another folder")
+    with io_errors(path, "write"):
+        path.mkdir(parents=True)
+
+
+class Metrics:
+    """`metrics.csv` and, where tensorboard is installed, its event file beside it.
+
+    Args:
+        folder: The run's folder.
+        columns: The names of all values, fixed for the life of the file; "step" comes first.
+        until: On resuming, rows after this step are forgotten: they will come again.
+    """
+
+    def __init__(self, folder: Path, columns: tuple[str, ...], until: int) -> None:
+        self._path = folder / "metrics.csv"
+        self._columns = columns
+        self._lines: list[list[str]] = []
+        if until and self._path.exists():
+            with io_errors(self._path, "read"), self._path.open(newline="") as file:
+                header, *lines = list(csv.reader(file)) or [[]]
+            if tuple(header) != columns:
+                raise DataError(f"{self._path}: its columns are not those of this run")
+            self._lines = [line for line in lines if int(line[0]) <= until]
+        self._board = _tensorboard(folder, until)
+
+    def __enter__(self) -> Metrics:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def add(self, row: Mapping[str, float]) -> None:
+        """Write one row, whole or not at all."""
+        self._lines.append([repr(row[name]) for name in self._columns])
+        with new_file(self._path, overwrite=True) as part, part.open("w", newline="") as file:
+            csv.writer(file).writerows([self._columns, *self._lines])
+        if self._board is not None:
+            for name in self._columns[1:]:
+                self._board.add_scalar(name, row[name], int(row["step"]))
+            self._board.flush()
+
+
+def _tensorboard(folder: Path, until: int) -> SummaryWriter | None:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=until + 1 if until else None)
+
+
+def save_checkpoint(folder: Path, step: int, tensors: Arrays, state: dict[str, Any]) -> None:
+    """Write a checkpoint as one file, whole or not at all, then remove all but the last ones."""
+    save_safetensors(folder / f"step-{step:010}.safetensors", tensors, state, overwrite=True)
+    for path in _checkpoints(folder)[:-_KEPT_CHECKPOINTS]:
+        path.unlink(missing_ok=True)
+
+
+def load_checkpoint(folder: Path) -> tuple[Arrays, dict[str, Any]]:
+    """The newest checkpoint that is sound.
+
+    Raises:
+        MissingInputError: if there is none.
+        DataError: if there are some and all are damaged.
+    """
+    damaged: DataError | None = None
+    for path in reversed(_checkpoints(folder)):
+        try:
+            return load_safetensors(path)
+        except DataError as error:
+            damaged = damaged or error
+    raise damaged or MissingInputError(f"no checkpoint in {folder}: the run has to start anew")
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.safetensors"))

@@ -1,0 +1,48 @@
+"""Data sets: `EpisodeStore`, its file, and the formats others use.
+
+Names are imported on first use, so that `from mcat.datasets import EpisodeStore` needs numpy alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mcat.datasets.checks import Finding, check
+    from mcat.datasets.episodes import EpisodeStore
+    from mcat.datasets.hdf5 import read_dataset, write_dataset
+    from mcat.datasets.interop import export_minari, import_minari, load
+    from mcat.datasets.tables import read_csv
+    from mcat.datasets.views import Episodes, Transitions
+
+__all__ = [
+    "EpisodeStore",
+    "Episodes",
+    "Finding",
+    "Transitions",
+    "check",
+    "export_minari",
+    "import_minari",
+    "load",
+    "read_csv",
+    "read_dataset",
+    "write_dataset",
+]
+
+_MODULES = {
+    "checks": ("Finding", "check"),
+    "episodes": ("EpisodeStore",),
+    "hdf5": ("read_dataset", "write_dataset"),
+    "interop": ("export_minari", "import_minari", "load"),
+    "tables": ("read_csv",),
+    "views": ("Episodes", "Transitions"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,265 @@
+"""Policy + task → data set file: whole episodes, rolled out in lockstep, safe at any moment.
+
+Episodes come in rounds of `envs` at a time. A round is a function of the seed and its number
+alone, so a collection that was killed and resumed ends with the same bytes as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import mcat
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.hdf5 import read_dataset, write_dataset
+from mcat.datasets.rollout import Policy, roll_out
+from mcat.datasets.shards import ShardFolder, claim_shards, require_same
+from mcat.envs.tasks import Task
+from mcat.envs.vector import TaskVectorEnv
+from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
+from mcat.interrupts import Interrupts
+from mcat.progress import Progress
+from mcat.safe_io import StrPath, ensure_writable_output
+
+SHARD_TRANSITIONS = 10_000  # sealing one takes about 15 ms, collecting one about a second
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectConfig:
+    """What determines the contents of a collected data set, together with the policy.
+
+    Args:
+        task: The task to collect from.
+        steps: Transitions wanted. Episodes are kept whole: collection stops at the first episode
+            boundary at or above this number.
+        seed: Equal seeds give equal files.
+        noise: σ of the Gaussian noise on the actions, a range from which each episode draws its
+            own. The noisy action is clipped to the action space.
+        envs: Episodes rolled out together. Part of the result, as policies round differently in
+            batches of different sizes.
+        max_unstable: Share of episodes that may diverge (and be dropped) before it is an error.
+        policy_name: How the file names the policy.
+        policy_sha256: Which weights they were, if a file.
+    """
+
+    task: Task
+    steps: int = 100_000
+    seed: int = 0
+    noise: tuple[float, float] = (0.0, 0.0)
+    envs: int = 20
+    max_unstable: float = 0.01
+    policy_name: str = "random"
+    policy_sha256: str | None = None
+
+    def __post_init__(self) -> None:
+        low, high = self.noise
+        if self.steps < 1 or self.envs < 1:
+            raise UsageError(f"steps and envs must be at least 1: {self.steps}, {self.envs}")
+        if self.seed < 0:
+            raise UsageError(f"seed must not be negative, got {self.seed}")
+        if not (0 <= low <= high and math.isfinite(high)):
+            raise UsageError(f"noise must be a range like 0 to 0.3, got {low} to {high}")
+        if not 0 <= self.max_unstable <= 1:
+            raise UsageError(f"max_unstable must be between 0 and 1, got {self.max_unstable}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON types."""
+        return asdict(self) | {"task": self.task.to_dict(), "noise": list(self.noise)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectSummary:
+    """What a collection came to."""
+
+    path: Path
+    transitions: int
+    episodes: int
+    unstable_episodes: int
+    return_min: float
+    return_mean: float
+    return_max: float
+    file_bytes: int
+    seconds: float
+
+
+def collect(
+    config: CollectConfig,
+    policy: Policy | None,
+    out: StrPath,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    threads: int = 1,
+    quiet: bool = False,
+) -> CollectSummary:
+    """Rolls `policy` out and writes the data set `out`.
+
+    Args:
+        config: What to collect.
+        policy: Maps observations `(n, obs)` to actions `(n, act)`, a pure function of them. None
+            draws uniformly from the action space.
+        out: The file to make.
+        resume: Go on with what an earlier, stopped call left; start if there is nothing.
+        overwrite: Replace `out` and start anew; `out` stays as it is until the new one is whole.
+        threads: Threads that share the physics; no part of the result.
+        quiet: Show no progress.
+
+    Raises:
+        CannotCreateError: before the first step, if `out` exists or cannot be written.
+        StorageError: if the disk fills; what was sealed stays and can be resumed.
+        StoppedError: after a signal, once everything finished is sealed.
+        UnstableError: if too many simulations diverge.
+    """
+    started = time.monotonic()
+    path = Path(out)
+    if resume and not overwrite and path.is_file():
+        return _finished(path, config, started)
+    ensure_writable_output(path, overwrite=overwrite, needed_bytes=2 * _file_bytes(config))
+    versions = _versions()
+    with claim_shards(path, config.to_dict() | {"versions": versions}) as shards:
+        # The winner of a race may have finished between the first look and the lock.
+        ensure_writable_output(path, overwrite=overwrite)
+        shards.begin(resume=resume, overwrite=overwrite)
+        try:
+            _collect_shards(config, policy, shards, threads=threads, quiet=quiet)
+            episodes = shards.merged()
+            write_dataset(path, episodes, _metadata(config, shards, versions), overwrite=overwrite)
+        except StorageError as error:
+            raise StorageError(
+                f"{error}; {shards.transitions:,} of {config.steps:,} transitions are safe,"
+                " run again with --resume"
+            ) from error
+        shards.discard()
+    return _summary(path, episodes, shards.unstable, started)
+
+
+def _collect_shards(
+    config: CollectConfig,
+    policy: Policy | None,
+    shards: ShardFolder,
+    *,
+    threads: int,
+    quiet: bool,
+) -> None:
+    """Collects until the sealed shards hold `config.steps` transitions."""
+    title = f"collecting {config.task.label()}"
+    with (
+        closing(TaskVectorEnv([config.task] * config.envs, threads=threads)) as env,
+        Interrupts() as stop,
+        Progress(title, config.steps, done=shards.transitions, quiet=quiet) as progress,
+    ):
+        while shards.transitions < config.steps:
+            _collect_shard(env, config, policy, shards, stop, progress)
+            if stop.requested and shards.transitions < config.steps:
+                raise stop.error(
+                    f"stopped after {shards.transitions:,} of {config.steps:,} transitions,"
+                    " all saved: run the same command with --resume to go on"
+                )
+
+
+def _collect_shard(
+    env: TaskVectorEnv,
+    config: CollectConfig,
+    policy: Policy | None,
+    shards: ShardFolder,
+    stop: Interrupts,
+    progress: Progress,
+) -> None:
+    """Collects and seals one shard: smaller if that completes the collection or on a signal."""
+    task = config.task
+    missing = config.steps - shards.transitions
+    number, unstable = shards.next_round, 0
+    episodes = EpisodeStore(task.spec.observation_size, task.spec.action_size)
+    while len(episodes) < min(missing, SHARD_TRANSITIONS):
+        before = len(episodes)
+        wanted = min(config.envs, math.ceil((missing - before) / task.horizon))
+        seed = np.random.SeedSequence([config.seed, number])
+        for episode in roll_out(env, policy, seed=seed, noise=config.noise, episodes=wanted):
+            if episode is None:
+                unstable += 1
+            elif len(episodes) < missing:
+                episodes.append_episode(**episode)
+        number += 1
+        _require_stable(config, shards, episodes, unstable)
+        progress.advance(len(episodes) - before)
+        if stop.requested and len(episodes):
+            break
+    shards.seal(episodes, unstable=unstable, next_round=number)
+
+
+def _require_stable(
+    config: CollectConfig, shards: ShardFolder, pending: EpisodeStore, unstable: int
+) -> None:
+    """Stops as soon as the share of diverged episodes cannot fall below the limit any more."""
+    diverged = shards.unstable + unstable
+    tried = shards.episodes + pending.num_episodes + diverged
+    planned = math.ceil(config.steps / config.task.horizon)
+    if diverged > config.max_unstable * max(tried, planned):
+        raise UnstableError(
+            f"{diverged} of {tried} episodes of {config.task.label()} diverged, more than"
+            f" {config.max_unstable:.1%}: milder physics or --max-unstable may help"
+        )
+
+
+def _finished(path: Path, config: CollectConfig, started: float) -> CollectSummary:
+    """The summary of a collection that was complete before `--resume` was asked for."""
+    episodes, metadata = read_dataset(path)
+    if not isinstance(metadata.get("config"), dict):
+        raise CannotCreateError(f"{path} exists already and is no collection: pass --overwrite")
+    require_same(metadata["config"], config.to_dict(), path)
+    with claim_shards(path, {}) as shards:  # a process killed at its very end leaves its shards
+        shards.discard()
+    return _summary(path, episodes, metadata.get("unstable_episodes", 0), started)
+
+
+def _summary(path: Path, episodes: EpisodeStore, unstable: int, started: float) -> CollectSummary:
+    returns = episodes.episode_returns()
+    return CollectSummary(
+        path=path,
+        transitions=len(episodes),
+        episodes=episodes.num_episodes,
+        unstable_episodes=unstable,
+        return_min=float(returns.min()),
+        return_mean=float(returns.mean()),
+        return_max=float(returns.max()),
+        file_bytes=path.stat().st_size,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _metadata(
+    config: CollectConfig, shards: ShardFolder, versions: dict[str, str]
+) -> dict[str, Any]:
+    size = config.task.spec.action_size
+    return {
+        "task": config.task.to_dict(),
+        "config": config.to_dict(),
+        "policy": {"name": config.policy_name, "sha256": config.policy_sha256},
+        "seed": config.seed,
+        "unstable_episodes": shards.unstable,
+        "action_low": [-1.0] * size,  # the action space of every task
+        "action_high": [1.0] * size,
+        "versions": versions,
+    }
+
+
+def _versions() -> dict[str, str]:
+    packages = ("numpy", "mujoco", "gymnasium", "h5py")
+    return {
+        "mcat": mcat.__version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
+
+
+def _file_bytes(config: CollectConfig) -> int:
+    row = 4 * (2 * config.task.spec.observation_size + config.task.spec.action_size + 1) + 2
+    return config.steps * row

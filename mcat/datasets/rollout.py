@@ -1,0 +1,105 @@
+"""One round of episodes, all stepped in lockstep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+from numpy.typing import NDArray
+
+from mcat.envs.vector import TaskVectorEnv
+from mcat.errors import UsageError
+
+Policy = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def roll_out(
+    env: TaskVectorEnv,
+    policy: Policy | None,
+    *,
+    seed: np.random.SeedSequence,
+    noise: tuple[float, float],
+    episodes: int,
+) -> Iterator[dict[str, Any] | None]:
+    """One episode from each of the first `episodes` sub-environments, which share one horizon.
+
+    Args:
+        env: Where to act; its state before the call does not matter.
+        policy: Maps observations `(n, obs)` to actions `(n, act)`; None draws uniform actions.
+        seed: Determines start states and noise.
+        noise: Range from which each episode draws the σ of its action noise.
+        episodes: How many sub-environments take part. The policy sees all rows nevertheless, so
+            that it rounds alike however many are wanted.
+
+    Yields:
+        Arguments for `EpisodeStore.append_episode`, or None where the simulation diverged.
+    """
+    env_seeds, noise_seed = seed.spawn(2)
+    rng = np.random.default_rng(noise_seed)
+    n, horizon, spec = env.num_envs, env.tasks[0].horizon, env.tasks[0].spec
+    act = _actor(policy, env, rng.uniform(*noise, size=(n, 1)), rng)
+    observations = np.empty((horizon + 1, n, spec.observation_size), np.float32)
+    actions = np.empty((horizon, n, spec.action_size), np.float32)
+    rewards = np.empty((horizon, n), np.float32)
+    lengths = np.full(n, horizon)
+    terminal, diverged = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+
+    running = np.arange(n) < episodes
+    seeds = [int(number) for number in env_seeds.generate_state(n)]
+    observation, _ = env.reset(seed=seeds, options={"reset_mask": running})
+    observations[0] = observation
+    for t in range(horizon):
+        actions[t] = act(observation)
+        observation, rewards[t], terminated, truncated, info = env.step(actions[t])
+        observations[t + 1] = observation
+        ended = running & (terminated | truncated)
+        if ended.any():
+            lengths[ended] = t + 1
+            terminal |= ended & terminated
+            diverged |= ended & info.get("unstable", False)
+            running = running & ~ended
+            if not running.any():
+                break
+
+    for i, length in enumerate(lengths[:episodes]):
+        episode = {
+            "observations": observations[:length, i],
+            "actions": actions[:length, i],
+            "next_observations": observations[1 : length + 1, i],
+            "rewards": rewards[:length, i],
+        }
+        # Values beyond float32 are as diverged as those MuJoCo notices itself.
+        finite = all(np.isfinite(values).all() for values in episode.values())
+        good = finite and not diverged[i]
+        yield {**episode, "terminal": bool(terminal[i])} if good else None
+
+
+def _actor(
+    policy: Policy | None,
+    env: TaskVectorEnv,
+    sigma: NDArray[np.float64],
+    rng: np.random.Generator,
+) -> Policy:
+    """The policy with its noise, clipped to the action space."""
+    space = env.single_action_space
+    assert isinstance(space, Box)
+    low, high = space.low, space.high
+    shape = (env.num_envs, *low.shape)
+    noisy = bool(sigma.any())
+
+    def act(observations: NDArray[Any]) -> NDArray[Any]:
+        if policy is None:
+            return rng.uniform(low, high, size=shape)
+        actions = np.asarray(policy(observations))
+        if actions.shape != shape:
+            raise UsageError(f"the policy gives actions {actions.shape}, the task takes {shape}")
+        if not np.isfinite(actions).all():
+            raise UsageError("the policy gives actions that are NaN or infinite")
+        if noisy:
+            actions = actions + sigma * rng.standard_normal(shape)
+        clipped: NDArray[Any] = np.clip(actions, low, high)
+        return clipped
+
+    return act

@@ -1,0 +1,364 @@
+"""All durable writing, and the first checks of all reading.
+
+A file appears under its final name only when it is complete: it is written under a temporary
+name in the same folder, flushed to the disk, and then claims its name in one atomic step. A
+process killed at any moment leaves the old file or the new one, never half of one.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from mcat.errors import CannotCreateError, DataError, MissingInputError, StorageError
+
+StrPath = str | os.PathLike[str]
+Arrays = dict[str, npt.NDArray[Any]]
+
+MAX_JSON_BYTES = 64 * 2**20
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+# What a path or its permissions forbid, as opposed to what the disk cannot do.
+_REFUSED = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENOENT,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EBUSY,
+    errno.ETXTBSY,
+}
+# Answers of file systems that have no hard links (FAT, some network mounts).
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+# Answers of file systems that have no locks (Lustre and NFS, depending on the mount).
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+@contextmanager
+def io_errors(path: StrPath, doing: Literal["read", "write"]) -> Iterator[None]:
+    """Turns what the operating system reports about `path` into one line with the right code."""
+    try:
+        yield
+    except MissingInputError:  # ours already, although it is an OSError too
+        raise
+    except OSError as error:
+        _raise_for(error, path, doing)
+
+
+def _raise_for(error: OSError, path: StrPath, doing: Literal["read", "write"]) -> NoReturn:
+    reason = error.strerror or str(error)
+    if error.errno in _FULL:
+        raise StorageError(f"cannot {doing} {path}: {reason}; free some space there") from error
+    if error.errno == errno.EFBIG:
+        raise StorageError(
+            f"cannot {doing} {path}: {reason}; raise the file size limit (ulimit -f) or the quota"
+        ) from error
+    if error.errno in _REFUSED and doing == "read":
+        raise MissingInputError(f"cannot read {path}: {reason}") from error
+    if error.errno in _REFUSED:
+        raise CannotCreateError(f"cannot write {path}: {reason}; choose another path") from error
+    raise StorageError(f"cannot {doing} {path}: {reason}") from error
+
+
+@contextmanager
+def new_file(path: StrPath, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yields a temporary path; when the block ends well, what was written there becomes `path`.
+
+    Of several processes that make the same `path` without `overwrite` exactly one succeeds. When
+    the block fails the temporary file is removed and whatever was at `path` is untouched.
+
+    Raises:
+        CannotCreateError: if `path` exists and `overwrite` is false, or its folder refuses files.
+        StorageError: if the disk is full or fails.
+    """
+    final = Path(path)
+    part = final.with_name(f".{final.name}.part-{uuid.uuid4().hex}")
+    try:
+        with io_errors(final, "write"):
+            yield part
+            _flush_to_disk(part)
+            if overwrite:
+                os.replace(part, final)
+            else:
+                _claim_name(part, final)
+            _flush_to_disk(final.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: StrPath, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yields a temporary folder; when the block ends well, it becomes `path` in one step.
+
+    Files inside are to be written by `new_file`. With `overwrite` the folder that was at `path` is
+    removed after the new one has taken its name, and stays if anything fails.
+
+    Raises:
+        CannotCreateError: if `path` exists and `overwrite` is false, or its parent refuses it.
+        StorageError: if the disk is full or fails.
+    """
+    final = Path(path)
+    part = final.with_name(f".{final.name}.part-{uuid.uuid4().hex}")
+    old = part.with_name(f"{part.name}-old")
+    if final.exists() and not overwrite:
+        raise _exists(final)
+    with io_errors(final, "write"):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir()
+        try:
+            yield part
+            if overwrite and final.exists():
+                final.rename(old)
+            try:
+                part.rename(final)  # fails if another process has made `final` meanwhile
+            except OSError:
+                if old.exists():
+                    old.rename(final)
+                elif final.exists():
+                    raise _exists(final) from None
+                raise
+            _flush_to_disk(final.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _claim_name(part: Path, final: Path) -> None:
+    """Gives `part` the name `final`, failing if that is taken; never replaces anything."""
+    try:
+        os.link(part, final)
+    except FileExistsError:
+        raise _exists(final) from None
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        try:
+            os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        except FileExistsError:
+            raise _exists(final) from None
+        os.replace(part, final)
+
+
+def _exists(path: Path) -> CannotCreateError:
+    return CannotCreateError(f"{path} exists already: pass --overwrite or choose another path")
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_stale_parts(path: StrPath) -> None:
+    """Removes what killed writers of `path` left; call it only while no other writes `path`."""
+    final = Path(path)
+    mine = re.compile(re.escape(f".{final.name}.part-") + "[0-9a-f]{32}")
+    for entry in os.scandir(final.parent):
+        if mine.fullmatch(entry.name):
+            Path(entry.path).unlink(missing_ok=True)
+
+
+def ensure_writable_output(
+    path: StrPath, *, overwrite: bool = False, needed_bytes: int = 0
+) -> None:
+    """Finds out before any work is done whether `path` can be written at its end.
+
+    Raises:
+        CannotCreateError: if `path` exists and `overwrite` is false, is a folder or a dangling
+            link, or if its folder is missing or read-only.
+        StorageError: if fewer than `needed_bytes` are free there.
+    """
+    final = Path(path)
+    if final.is_dir():
+        raise CannotCreateError(f"{final} is a folder: name a file inside it")
+    if final.is_symlink() and not final.exists():
+        raise CannotCreateError(f"{final} is a link to nothing: remove it or choose another path")
+    if final.exists() and not overwrite:
+        raise CannotCreateError(
+            f"{final} exists already: pass --overwrite (or --resume to go on with it)"
+        )
+    if not final.parent.is_dir():
+        raise CannotCreateError(f"folder {final.parent} does not exist: create it first")
+    probe = final.with_name(f".{final.name}.part-{uuid.uuid4().hex}")
+    with io_errors(final, "write"):  # only a real file shows quotas, squashed roots, odd mounts
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        probe.unlink()
+        free = shutil.disk_usage(final.parent).free
+    if free < needed_bytes:
+        raise StorageError(
+            f"cannot write {final}: about {needed_bytes / 1e6:.0f} MB are needed"
+            f" and {free / 1e6:.0f} MB are free there"
+        )
+
+
+@contextmanager
+def claimed(lock_file: StrPath, what: str) -> Iterator[None]:
+    """Holds `lock_file`, so that one process at a time works on `what`; freed even by `kill -9`.
+
+    Raises:
+        CannotCreateError: if another process holds it.
+    """
+    with io_errors(lock_file, "write"):
+        descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The holder before us may have deleted the file after we opened it.
+            held = os.path.samestat(os.fstat(descriptor), os.stat(lock_file))
+        except (BlockingIOError, FileNotFoundError):
+            held = False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                _raise_for(error, lock_file, "write")
+            held = True  # without locks the atomic claim of the final name still decides
+        if not held:
+            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            raise CannotCreateError(
+                f"{what} is being written by another process ({owner or 'unknown'}): wait for it"
+            )
+        with io_errors(lock_file, "write"):
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(path: StrPath) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    with io_errors(path, "read"), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(arrays: Mapping[str, npt.NDArray[Any]], text: str = "") -> str:
+    """A SHA-256 over names, types, shapes and values, whatever file they are stored in."""
+    sha = hashlib.sha256(text.encode())
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        sha.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        sha.update(array.reshape(-1).view(np.uint8).data)
+    return sha.hexdigest()
+
+
+def dump_json(value: object, *, indent: int | None = None) -> str:
+    """JSON with sorted keys and no NaN: equal values give equal text."""
+    return json.dumps(value, indent=indent, sort_keys=True, allow_nan=False)
+
+
+def parse_json(text: str | bytes, path: StrPath) -> Any:
+    """What JSON `text` found in `path` says.
+
+    Raises:
+        DataError: if it is not JSON.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_constants)
+    except (ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path}: damaged, its JSON cannot be read ({reason})") from error
+
+
+def _no_constants(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def write_json(path: StrPath, value: object, *, overwrite: bool = False) -> None:
+    """Writes `value` as a JSON file, whole or not at all."""
+    text = dump_json(value, indent=2) + "\n"
+    with new_file(path, overwrite=overwrite) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def read_json(path: StrPath) -> Any:
+    """Reads a JSON file.
+
+    Raises:
+        MissingInputError: if it is not there.
+        DataError: if it is not JSON or far too large to be ours.
+    """
+    with io_errors(path, "read"), open(path, "rb") as file:
+        text = file.read(MAX_JSON_BYTES + 1)
+    if len(text) > MAX_JSON_BYTES:
+        raise DataError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not a JSON file of mcat")
+    return parse_json(text, path)
+
+
+def save_safetensors(
+    path: StrPath,
+    tensors: Mapping[str, npt.NDArray[Any]],
+    metadata: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Writes arrays and JSON metadata as one safetensors file, whole or not at all.
+
+    Raises:
+        DataError: if an array holds NaN or infinity.
+    """
+    from safetensors.numpy import save
+
+    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
+    _require_finite(arrays, path)
+    text = dump_json(metadata)
+    content = save(arrays, {"mcat": text, "sha256": digest(arrays, text)})
+    with new_file(path, overwrite=overwrite) as part:
+        part.write_bytes(content)
+
+
+def load_safetensors(path: StrPath) -> tuple[Arrays, dict[str, Any]]:
+    """Reads what `save_safetensors` wrote: arrays and metadata. Nothing in a file is ever run.
+
+    Raises:
+        MissingInputError: if the file is not there.
+        DataError: if it is damaged, holds NaN, or is anything else (a pickle, a zip, ...).
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    with io_errors(path, "read"):
+        content = Path(path).read_bytes()
+    try:
+        # np.array copies: arrays over the file's bytes would be read-only.
+        arrays = {name: np.array(array) for name, array in load(content).items()}
+        header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DataError(
+            f"{path}: not a readable safetensors file ({reason}); pickles and zips are never loaded"
+        ) from error
+    notes = parse_json(header, path).get("__metadata__") or {}
+    if not {"mcat", "sha256"} <= notes.keys():
+        raise DataError(f"{path}: a safetensors file, but not one that mcat wrote")
+    if notes["sha256"] != digest(arrays, notes["mcat"]):
+        raise DataError(f"{path}: damaged, its checksum does not match; restore it from a copy")
+    _require_finite(arrays, path)
+    metadata = parse_json(notes["mcat"], path)
+    if not isinstance(metadata, dict):
+        raise DataError(f"{path}: its mcat metadata is not a JSON object")
+    return arrays, metadata
+
+
+def _require_finite(arrays: Mapping[str, npt.NDArray[Any]], path: StrPath) -> None:
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise DataError(f"{path}: '{name}' holds NaN or infinity: neither saved nor loaded")
