@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mcat import __version__
-from mcat.commands import envs, train
+from mcat.commands import data, envs, train
 from mcat.errors import McatError
 
 
@@ -29,6 +29,8 @@ def cli(debug: bool) -> None:
 
 cli.add_command(envs.envs)
 cli.add_command(envs.render)
+cli.add_command(data.collect)
+cli.add_command(data.dataset)
 cli.add_command(train.train)
 cli.add_command(train.policies)
 

@@ -9,6 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import zipfile
 from pathlib import Path
@@ -52,19 +53,12 @@ def as_nobody(function):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def open_folder(tmp_path, mode):
-    """A folder that nobody can reach, with the given mode."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    for parent in folder.parents:
-        if (
-            os.stat(parent).st_uid == os.getuid()
-            and parent.is_relative_to("/tmp")
-            and parent != Path("/tmp")
-        ):
-            parent.chmod(0o755)
-    folder.chmod(mode)
-    return folder
+@pytest.fixture
+def public_folder():
+    """A folder that other users reach, unlike pytest's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
 
 
 # ---- new_file
@@ -254,24 +248,21 @@ def test_outputs_are_checked_before_the_work(tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
-def test_a_read_only_folder_is_found_before_the_work(tmp_path):
-    folder = open_folder(tmp_path, 0o555)
-
+def test_a_read_only_folder_is_found_before_the_work(public_folder):
     def refused():
         with pytest.raises(CannotCreateError, match="another path"):
-            ensure_writable_output(folder / "a.h5")
-        with pytest.raises(CannotCreateError), new_file(folder / "a.h5") as part:
+            ensure_writable_output(public_folder / "a.h5")
+        with pytest.raises(CannotCreateError), new_file(public_folder / "a.h5") as part:
             part.write_text(NEW)
 
     as_nobody(refused)
-    folder.chmod(0o777)
-    as_nobody(lambda: ensure_writable_output(folder / "a.h5"))
+    public_folder.chmod(0o777)
+    as_nobody(lambda: ensure_writable_output(public_folder / "a.h5"))
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
-def test_unreadable_input_is_missing_input(tmp_path):
-    folder = open_folder(tmp_path, 0o755)
-    secret = folder / "a.json"
+def test_unreadable_input_is_missing_input(public_folder):
+    secret = public_folder / "a.json"
     write_json(secret, 1)
     secret.chmod(0o600)
 

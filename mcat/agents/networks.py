@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 
 def keep_freed_memory() -> None:
@@ -62,6 +63,15 @@ class _Layers(torch.autograd.Function):
         return None, *found
 
 
+def parameter_shapes(sizes: Sequence[int], members: int) -> list[tuple[int, int, int]]:
+    """Of weight (as in `torch.nn.Linear`) and bias, layer by layer."""
+    return [
+        shape
+        for inputs, outputs in itertools.pairwise(sizes)
+        for shape in ((members, outputs, inputs), (members, 1, outputs))
+    ]
+
+
 class MLP:
     """`members` networks of one shape, applied together, with ReLU between the layers.
 
@@ -75,11 +85,7 @@ class MLP:
         self, sizes: Sequence[int], members: int, generator: torch.Generator | None = None
     ) -> None:
         self.sizes, self.members = tuple(sizes), members
-        shapes = [
-            shape  # weights as in torch.nn.Linear, then biases, layer by layer
-            for inputs, outputs in itertools.pairwise(sizes)
-            for shape in ((members, outputs, inputs), (members, 1, outputs))
-        ]
+        shapes = parameter_shapes(sizes, members)
         lengths = [math.prod(shape) for shape in shapes]
         self.flat = torch.zeros(sum(lengths))
         parts = torch.split(self.flat, lengths)
@@ -118,7 +124,7 @@ class Adam:
     def __init__(self, network: MLP, learning_rate: float) -> None:
         self.network = network
         self.learning_rate = learning_rate
-        self.steps = 0
+        self.steps = torch.zeros(())
         self.mean = torch.zeros_like(network.flat)
         self.square = torch.zeros_like(network.flat)
         for parameter in network.parameters:
@@ -128,12 +134,19 @@ class Adam:
         """Descend along the gradient of `loss`; no other network's gradients are computed."""
         gradients = torch.autograd.grad(loss, self.network.parameters)
         with torch.no_grad():
-            self._step(torch.cat([gradient.flatten() for gradient in gradients]))
-
-    def _step(self, gradient: Tensor) -> None:
-        self.steps += 1
-        self.mean.lerp_(gradient, 1 - 0.9)
-        self.square.mul_(0.999).addcmul_(gradient, gradient, value=1 - 0.999)
-        spread = gradient.copy_(self.square).sqrt_().mul_((1 - 0.999**self.steps) ** -0.5)
-        step_size = self.learning_rate / (1 - 0.9**self.steps)
-        self.network.flat.addcdiv_(self.mean, spread.add_(1e-8), value=-step_size)
+            adam(
+                [self.network.flat],
+                [torch.cat([gradient.flatten() for gradient in gradients])],
+                [self.mean],
+                [self.square],
+                [],
+                [self.steps],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=self.learning_rate,
+                weight_decay=0.0,
+                eps=1e-8,
+                maximize=False,
+            )

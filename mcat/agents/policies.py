@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mcat.agents.networks import MLP
+from mcat.agents.networks import MLP, parameter_shapes
 from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
@@ -18,6 +18,7 @@ from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
 
 FORMAT = 1
 LEVELS = ("good", "mediocre")
+PACKAGED = Path(__file__).parents[1] / "policies"
 
 PolicyFunction = Callable[[NDArray[np.floating]], NDArray[np.floating]]
 
@@ -66,7 +67,11 @@ def save_policy(
         "actor_sizes": list(agent.actor.sizes),
         "critic_sizes": list(agent.critics.sizes),
     }
-    arrays = _layers("actor", agent.actor) | _layers("critics", agent.critics)
+    arrays = {
+        _layer(name, index): parameter.detach().numpy()
+        for name, network in (("actor", agent.actor), ("critics", agent.critics))
+        for index, parameter in enumerate(network.parameters)
+    }
     save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
 
 
@@ -83,27 +88,32 @@ def load_policy(path: StrPath) -> Policy:
     if metadata.get("format") != FORMAT:
         raise DataError(f"{path}: format {metadata.get('format')}; this mcat reads {FORMAT}")
     try:
-        actor = MLP(metadata["actor_sizes"], 1)
-        critics = MLP(metadata["critic_sizes"], 2)
         task = Task.from_dict(metadata["task"])
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{path}: its header makes no sense ({error})") from error
-    for name, network in (("actor", actor), ("critics", critics)):
-        for key, own in _layers(name, network).items():
-            found = arrays.get(key)
-            if found is None or found.shape != own.shape or found.dtype != own.dtype:
-                raise DataError(f"{path}: no fitting '{key}' in it")
-            own[:] = found
+        actor = _network("actor", metadata["actor_sizes"], 1, arrays)
+        critics = _network("critics", metadata["critic_sizes"], 2, arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: its header does not describe a policy ({error})") from error
     return Policy(actor, critics, task, metadata)
 
 
-def _layers(name: str, network: MLP) -> Arrays:
-    """Live views of the weights: `actor.0.weight`, `actor.0.bias`, `actor.1.weight` ..."""
-    views: Arrays = {}
+def _network(name: str, sizes: list[int], members: int, arrays: Arrays) -> MLP:
+    """The network whose layers are among `arrays`; nothing is allocated before they fit."""
+    shapes = parameter_shapes(sizes, members)
+    if not shapes:
+        raise ValueError(f"no layers of '{name}'")
+    for index, shape in enumerate(shapes):
+        found = arrays.get(_layer(name, index))
+        if found is None or found.shape != shape or found.dtype != np.float32:
+            raise ValueError(f"no fitting '{_layer(name, index)}' in it")
+    network = MLP(sizes, members)
     for index, parameter in enumerate(network.parameters):
-        kind = "bias" if index % 2 else "weight"
-        views[f"{name}.{index // 2}.{kind}"] = parameter.detach().numpy()
-    return views
+        parameter.copy_(torch.from_numpy(arrays[_layer(name, index)]))
+    return network
+
+
+def _layer(name: str, index: int) -> str:
+    """`actor.0.weight`, `actor.0.bias`, `actor.1.weight` ..."""
+    return f"{name}.{index // 2}.{'bias' if index % 2 else 'weight'}"
 
 
 class PackagedPolicy(NamedTuple):
@@ -119,7 +129,7 @@ class PackagedPolicy(NamedTuple):
 def packaged_policies() -> list[PackagedPolicy]:
     """The policies that come with the package, `mcat/policies/<task>-<level>.safetensors`."""
     found = []
-    for path in sorted((Path(__file__).parents[1] / "policies").glob("*.safetensors")):
+    for path in sorted(PACKAGED.glob("*.safetensors")):
         level = path.stem.rpartition("-")[2]
         metadata = load_safetensors(path)[1]
         task = Task.from_dict(metadata["task"])
@@ -131,7 +141,8 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFuncti
     """The policy that `name` means for `task`.
 
     Args:
-        name: "good" or "mediocre" (packaged), "random", "scripted", or a path.
+        name: "good" or "mediocre" (packaged), "random", "scripted", "scripted:push" (another
+            robot's), or a path.
         task: What it shall act on; rewards' delay and the horizon do not matter.
         rng: Draws the actions of "random".
 
@@ -141,10 +152,10 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFuncti
     if name == "random":
         size = task.spec.action_size
         return lambda obs: rng.uniform(-1, 1, (len(obs), size)).astype(np.float32)
-    if name == "scripted":
+    if name.partition(":")[0] == "scripted":
         from mcat.envs.scripted import scripted_policy
 
-        scripted: PolicyFunction = scripted_policy(task)
+        scripted: PolicyFunction = scripted_policy(name.partition(":")[2] or task)
         return scripted
     if name in LEVELS:
         return load_policy(_packaged_path(name, task))

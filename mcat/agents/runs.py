@@ -70,6 +70,12 @@ def create_run_folder(path: Path) -> None:
         path.mkdir(parents=True)
 
 
+def remove_stale_files(path: Path) -> None:
+    """Remove the unfinished files a killed process left; call it while the run is claimed."""
+    for part in path.rglob(".*.part-*"):
+        part.unlink(missing_ok=True)
+
+
 class Metrics:
     """`metrics.csv` and, where tensorboard is installed, its event file beside it.
 

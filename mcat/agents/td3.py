@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.networks import MLP, Adam, keep_freed_memory
-from mcat.errors import DataError, UsageError
+from mcat.errors import DataError, DivergedError, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,9 +116,15 @@ class TD3:
 
     @torch.no_grad()
     def act(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:
-        """The deterministic actions `(n, act)` for observations `(n, obs)`."""
+        """The deterministic actions `(n, act)` for observations `(n, obs)`.
+
+        Raises:
+            DivergedError: if the weights have grown beyond all bounds.
+        """
         inputs = torch.from_numpy(np.asarray(obs, dtype=np.float32))
         actions: NDArray[np.float32] = torch.tanh(self.actor(inputs)[0]).numpy()
+        if not np.isfinite(actions).all():
+            raise DivergedError("the actor's actions became NaN: try a lower learning rate")
         return actions
 
     def tensors(self) -> dict[str, Tensor]:
@@ -133,7 +139,9 @@ class TD3:
             "critic_adam.mean": self.critic_adam.mean,
             "critic_adam.square": self.critic_adam.square,
             "actor_loss": self._actor_loss,
-            "steps": torch.tensor([self.updates, self.actor_adam.steps, self.critic_adam.steps]),
+            "steps": torch.tensor(
+                [self.updates, int(self.actor_adam.steps), int(self.critic_adam.steps)]
+            ),
             "generator": self.generator.get_state(),
         }
 
@@ -146,5 +154,7 @@ class TD3:
         for name, own in self.tensors().items():
             own.copy_(tensors[name])
         self._actor_loss = tensors["actor_loss"].clone()
-        self.updates, self.actor_adam.steps, self.critic_adam.steps = tensors["steps"].tolist()
+        self.updates, actor_steps, critic_steps = tensors["steps"].tolist()
+        self.actor_adam.steps.fill_(actor_steps)
+        self.critic_adam.steps.fill_(critic_steps)
         self.generator.set_state(tensors["generator"])

@@ -1,13 +1,11 @@
 """Single-task TD3 with snapshots, metrics, checkpoints, and a resume that is exact to the bit.
 
-A checkpoint may fall into the middle of an episode. It then holds the episode's seed, and the
-replay holds its actions; since simulations are deterministic, taking those actions again brings
-the world back exactly, whatever hidden state (solver warm start, owed rewards) it has.
+A checkpoint may fall into the middle of an episode: it keeps the episode's seed, and the replay
+has its actions, which is enough to bring it back (`rollout.Episode`).
 """
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,18 +15,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mcat.agents.policies import PolicyFunction, save_policy
+from mcat.agents.policies import save_policy
 from mcat.agents.replay import Replay
+from mcat.agents.rollout import Episode, Evaluator
 from mcat.agents.runs import (
     Metrics,
     create_run_folder,
     load_checkpoint,
     provenance,
+    remove_stale_files,
     save_checkpoint,
 )
 from mcat.agents.td3 import TD3, TD3Config
 from mcat.envs.tasks import Task
-from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
@@ -46,8 +45,18 @@ COLUMNS = (
     "charts/SPS",
     "time/seconds",
 )
-CHECK_EVERY = 100  # updates between looks at the losses
+CHECK_EVERY = 100  # updates between looks at losses and weights
 MAX_UNSTABLE = 10  # episodes in a row that may end by diverging physics
+# The plain values of a `Trainer` that a checkpoint keeps.
+_COUNTERS = (
+    "step",
+    "seconds",
+    "unstable",
+    "finished",
+    "episodes",
+    "loss_count",
+    "latest_returns",
+)
 # What may differ when a run goes on; everything else would make it another run.
 RESUME_MAY_CHANGE = frozenset({"steps", "snapshots", "checkpoint_every"})
 
@@ -133,6 +142,7 @@ def train(config: TrainConfig) -> TrainResult:
     elif not (config.out / "run.json").is_file():
         raise MissingInputError(f"no run to resume in {config.out}: start it without --resume")
     with claimed(config.out / ".lock", str(config.out)):
+        remove_stale_files(config.out)
         _record_start(config)
         trainer = Trainer(config)
         if config.resume:
@@ -160,31 +170,12 @@ def _record_start(config: TrainConfig) -> None:
     write_json(path, {"config": new, **provenance()}, overwrite=True)
 
 
-class Evaluator:
-    """Deterministic episodes in lockstep, from the same starts every time."""
-
-    def __init__(self, task: Task, episodes: int, seed: int) -> None:
-        self._env = TaskVectorEnv([task] * episodes)
-        self._seed = seed
-
-    def returns(self, policy: PolicyFunction) -> NDArray[np.float64]:
-        """The undiscounted return of each episode."""
-        obs, _ = self._env.reset(seed=self._seed)
-        returns = np.zeros(self._env.num_envs)
-        over = np.zeros(self._env.num_envs, dtype=bool)
-        while not over.all():
-            obs, rewards, terminated, truncated, _ = self._env.step(policy(obs))
-            returns += rewards  # 0 for episodes that are over
-            over = terminated | truncated
-        return returns
-
-
 class Trainer:
     """The state of a run between two steps, and the step."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        self.env = TaskVectorEnv([config.task])
+        self.episode = Episode(config.task)
         spec = config.task.spec
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, acting, sampling, episodes, evaluation = np.random.SeedSequence(config.seed).spawn(5)
@@ -199,10 +190,6 @@ class Trainer:
         self.evaluator = Evaluator(
             config.task, config.evaluation_episodes, int(evaluation.generate_state(1)[0] >> 1)
         )
-        self.obs: NDArray[np.float64]
-        self.episode_seed: int
-        self.episode_return: float
-        self.episode_length: int
         self.step = 0
         self.seconds = 0.0  # of all processes that worked on this run
         self.unstable = 0  # diverged episodes in a row
@@ -213,7 +200,7 @@ class Trainer:
         self.latest_returns: list[float] = []
         self.checkpoints = config.out / "checkpoints"
         self.segments = config.out / "replay"
-        self._begin_episode(self._draw_seed())
+        self._begin_episode()
 
     def run(self, metrics: Metrics, stop: Interrupts) -> None:
         """Go on to the configured number of steps."""
@@ -253,25 +240,21 @@ class Trainer:
         """Act once, remember it, learn once."""
         self.step += 1
         action = self._choose_action()
-        next_obs, rewards, terminated, truncated, info = self.env.step(action)
-        unstable = "unstable" in info
-        if not unstable:  # the last step of a diverged episode never happened
-            self.replay.add(self.obs[0], action[0], rewards[0], next_obs[0], terminated[0])
+        taken = self.episode.step(action)
+        if taken.fault is None:
+            self.replay.add(taken.obs, action, taken.reward, taken.next_obs, taken.terminal)
             self.replay.save_segment(self.segments)
-            self.episode_return += float(rewards[0])
-            self.episode_length += 1
-        self.obs = next_obs
         if self.step > self.config.start_steps:
             self._learn()
-        if terminated[0] or truncated[0]:
-            self._end_episode(str(info["fault"][0]) if unstable else None)
+        if taken.over:
+            self._end_episode(taken.fault)
 
     def _choose_action(self) -> NDArray[np.float32]:
-        rng, size = self.rngs["acting"], self.env.action_space.shape
+        rng, size = self.rngs["acting"], self.config.task.spec.action_size
         if self.step <= self.config.start_steps:
             return rng.uniform(-1, 1, size).astype(np.float32)
         noise = self.config.exploration * rng.standard_normal(size, dtype=np.float32)
-        return np.clip(self.agent.act(self.obs) + noise, -1, 1)
+        return np.clip(self.agent.act(self.episode.obs[np.newaxis])[0] + noise, -1, 1)
 
     def _learn(self) -> None:
         batch = self.replay.sample(self.rngs["sampling"], self.config.batch_size)
@@ -279,29 +262,27 @@ class Trainer:
         self.loss_sums += torch.stack(losses)
         self.loss_count += 1
         if self.agent.updates % CHECK_EVERY == 0:
-            self._check_losses()
+            self._check_finite()
 
-    def _check_losses(self) -> None:
-        """A loss that was NaN or infinite once makes its sum so, and every weight NaN."""
-        for name, value in zip(("critic", "actor"), self.loss_sums.tolist(), strict=True):
-            if not math.isfinite(value):
+    def _check_finite(self) -> None:
+        """One loss that was NaN or infinite makes its sum so, and soon every weight."""
+        for name, values in (
+            ("critic loss", self.loss_sums[0]),
+            ("actor loss", self.loss_sums[1]),
+            ("critics", self.agent.critics.flat),
+            ("actor", self.agent.actor.flat),
+        ):
+            if not values.isfinite().all():
                 raise DivergedError(
-                    f"the {name} loss became {value} near step {self.step}:"
-                    f" the last good checkpoint is in {self.checkpoints}; try a lower learning rate"
+                    f"the {name} became NaN or infinite before step {self.step}: the last good"
+                    f" checkpoint is in {self.checkpoints}; try a lower learning rate"
                 )
 
-    # --- episodes -------------------------------------------------------------------------
-
-    def _draw_seed(self) -> int:
-        return int(self.rngs["episodes"].integers(2**31))
-
-    def _begin_episode(self, seed: int) -> None:
-        self.episode_seed = seed
-        self.obs, _ = self.env.reset(seed=seed)
-        self.episode_return, self.episode_length = 0.0, 0
+    def _begin_episode(self) -> None:
+        self.episode.begin(int(self.rngs["episodes"].integers(2**31)))
 
     def _end_episode(self, fault: str | None) -> None:
-        self.finished.append([self.episode_return, self.episode_length])
+        self.finished.append([self.episode.earned, self.episode.length])
         self.episodes += 1
         self.unstable = self.unstable + 1 if fault else 0
         if self.unstable == MAX_UNSTABLE:
@@ -309,7 +290,7 @@ class Trainer:
                 f"the last {MAX_UNSTABLE} episodes of {self.config.task.label()} diverged"
                 f" ({fault}): choose milder physics"
             )
-        self._begin_episode(self._draw_seed())
+        self._begin_episode()
 
     # --- what a run leaves behind ---------------------------------------------------------
 
@@ -317,7 +298,7 @@ class Trainer:
         return self.step in self.config.snapshots or self.step == self.config.steps
 
     def _evaluate(self, metrics: Metrics) -> None:
-        self._check_losses()
+        self._check_finite()
         self.latest_returns = self.evaluator.returns(self.agent.act).tolist()
         finished = np.array(self.finished or [[np.nan, np.nan]]).mean(axis=0)
         critic, actor = (self.loss_sums / max(self.loss_count, 1)).tolist()
@@ -356,7 +337,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint from which `resume` goes on as if nothing had happened."""
-        self._check_losses()
+        self._check_finite()
         tensors: Arrays = {
             f"td3.{name}": tensor.detach().numpy() for name, tensor in self.agent.tensors().items()
         }
@@ -366,6 +347,8 @@ class Trainer:
             "kind": "checkpoint",
             "rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()},
             "replay_added": self.replay.added,
+            "episode_seed": self.episode.seed,
+            "episode_length": self.episode.length,
             **{name: getattr(self, name) for name in _COUNTERS},
         }
         save_checkpoint(self.checkpoints, self.step, tensors, state)
@@ -380,30 +363,10 @@ class Trainer:
                 setattr(self, name, state[name])
             self.loss_sums.copy_(torch.from_numpy(tensors.pop("loss_sums")))
             self.replay.load(self.segments, state["replay_added"], tensors.pop("replay.tail"))
+            seed, length = state["episode_seed"], state["episode_length"]
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{self.checkpoints}: not a checkpoint of a training run") from error
         self.agent.load_tensors(
             {name.removeprefix("td3."): torch.from_numpy(array) for name, array in tensors.items()}
         )
-        self._replay_episode(self.episode_length)
-
-    def _replay_episode(self, length: int) -> None:
-        """Bring the world back into the middle of an episode by taking its actions again."""
-        self._begin_episode(self.episode_seed)
-        for action in self.replay.latest_actions(length):
-            self.obs, rewards, *_ = self.env.step(action[np.newaxis])
-            self.episode_return += float(rewards[0])
-            self.episode_length += 1
-
-
-_COUNTERS = (
-    "step",
-    "seconds",
-    "unstable",
-    "finished",
-    "episodes",
-    "loss_count",
-    "latest_returns",
-    "episode_seed",
-    "episode_length",
-)
+        self.episode.bring_back(seed, self.replay.latest_actions(length))

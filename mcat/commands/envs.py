@@ -121,7 +121,7 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--steps", default=None, type=click.IntRange(0), metavar="N",
               help="Steps to film, or to take before the picture.")  # fmt: skip
 @click.option("--policy", default="none", show_default=True,
-              help="Who acts: none, random, scripted, good, mediocre or a policy file.")  # fmt: skip
+              help="none, random, scripted, good, mediocre or a policy file.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
 @click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160))
@@ -143,7 +143,7 @@ def render(
     mcat render --env ant --cripple 3 --out ant.png
     mcat render --env push --policy scripted --steps 120 --out push.gif
     mcat render --family halfcheetah-armature --out family.png
-    """
+    """  # noqa: D301
     if sum((env is not None, family_name is not None, gallery)) != 1:
         raise UsageError("say what to picture: one of --env, --family and --gallery")
     chosen = task_from(env, options) if env else None

@@ -42,7 +42,7 @@ def train(
 
     \b
     mcat train --env halfcheetah --armature 0.1 --snapshots 80000,300000
-    """
+    """  # noqa: D301
     task = task_from(env, options)
     label = task.label(*given_parameters(options))
 
@@ -95,7 +95,13 @@ def list_policies(as_json: bool) -> None:
         "Packaged policies",
         ("task", "level", "steps", "return", "file"),
         [
-            (item.label, item.level, f"{item.step:,}", f"{item.mean_return:,.0f}", item.path.name)
+            (
+                item.path.stem.rpartition("-")[0],
+                item.level,
+                f"{item.step:,}",
+                f"{item.mean_return:,.0f}",
+                item.path.name,
+            )
             for item in found
         ],
     )

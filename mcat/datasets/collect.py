@@ -122,14 +122,16 @@ def collect(
     path = Path(out)
     if resume and not overwrite and path.is_file():
         return _finished(path, config, started)
-    ensure_writable_output(path, overwrite=overwrite, needed_bytes=2 * _file_bytes(config))
+    ensure_writable_output(path, overwrite=overwrite)
     versions = _versions()
-    with claim_shards(path, config.to_dict() | {"versions": versions}) as shards:
-        # The winner of a race may have finished between the first look and the lock.
-        ensure_writable_output(path, overwrite=overwrite)
+    settings = config.to_dict() | {"versions": versions}
+    with Interrupts() as stop, claim_shards(path, settings) as shards:
         shards.begin(resume=resume, overwrite=overwrite)
+        # Again, as the winner of a race may have finished between the first look and the lock.
+        needed = _needed_bytes(config, shards.transitions)
+        ensure_writable_output(path, overwrite=overwrite, needed_bytes=needed)
         try:
-            _collect_shards(config, policy, shards, threads=threads, quiet=quiet)
+            _collect_shards(config, policy, shards, stop, threads=threads, quiet=quiet)
             episodes = shards.merged()
             write_dataset(path, episodes, _metadata(config, shards, versions), overwrite=overwrite)
         except StorageError as error:
@@ -145,6 +147,7 @@ def _collect_shards(
     config: CollectConfig,
     policy: Policy | None,
     shards: ShardFolder,
+    stop: Interrupts,
     *,
     threads: int,
     quiet: bool,
@@ -153,7 +156,6 @@ def _collect_shards(
     title = f"collecting {config.task.label()}"
     with (
         closing(TaskVectorEnv([config.task] * config.envs, threads=threads)) as env,
-        Interrupts() as stop,
         Progress(title, config.steps, done=shards.transitions, quiet=quiet) as progress,
     ):
         while shards.transitions < config.steps:
@@ -260,6 +262,7 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _file_bytes(config: CollectConfig) -> int:
+def _needed_bytes(config: CollectConfig, sealed: int) -> int:
+    """What the missing shards and the merged file take together."""
     row = 4 * (2 * config.task.spec.observation_size + config.task.spec.action_size + 1) + 2
-    return config.steps * row
+    return (2 * config.steps - sealed) * row

@@ -159,10 +159,14 @@ class EpisodeStore(Episodes):
         count = int(lengths.sum())
         if self.capacity is None:
             self._reserve(first + count)
-        rows = (first + np.arange(count)) % len(self._rows)
+        size = len(self._rows)
+        first %= size
+        before_end = min(count, size - first)  # the rest goes to the beginning of the ring
         for name, values in columns.items():
-            self._rows.columns[name][rows] = values
-        starts = (first + np.cumsum(lengths) - lengths) % len(self._rows)
+            column = self._rows.columns[name]
+            column[first : first + before_end] = values[:before_end]
+            column[: count - before_end] = values[before_end:]
+        starts = (first + np.cumsum(lengths) - lengths) % size
         self._set_episodes(
             starts=np.concatenate([self._starts, starts]),
             lengths=np.concatenate([self._lengths, lengths]),

@@ -19,7 +19,7 @@ from mcat.datasets.arrays import breaks, place_of
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import facts, read_dataset
 from mcat.datasets.tables import read_csv, read_parquet
-from mcat.datasets.untrusted import PARSE_ERRORS, one_line, read_in_child
+from mcat.datasets.untrusted import RefusedError, read_in_child
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError
@@ -75,8 +75,8 @@ def import_minari(
     with io_errors(path, "read"):
         try:
             arrays, _ = read_in_child(path, layout="minari")
-        except PARSE_ERRORS as error:
-            raise DataError(f"{path}: not a readable Minari file: {one_line(error)}") from error
+        except RefusedError as error:
+            raise DataError(f"{path}: not a readable Minari file: {error}") from error
     try:
         store = _from_minari(arrays)
     except DataError as error:

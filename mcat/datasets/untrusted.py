@@ -49,6 +49,8 @@ IGNORED = {"infos", "metadata"}
 # may declare this many bytes, or this many times its own size if that is more.
 SMALL_BYTES = 64 * 2**20
 MAX_EXPANSION = 50
+CHILD_SECONDS = 10  # of computing, plus a second per 50 MB
+PATIENCE = 6  # times that on the clock: the machine may be busy
 MAX_METADATA_BYTES = 60_000  # HDF5 keeps attributes up to 64 KiB in the object header
 
 _KINDS = {("f", 4), ("f", 8), ("i", 8), ("b", 1), ("u", 1)}
@@ -192,7 +194,7 @@ def read_in_child(
         RefusedError: if the file is refused, or the child crashed or ran out of time or memory.
     """
     file_bytes = Path(path).stat().st_size
-    seconds = 10 + file_bytes // 50_000_000
+    seconds = CHILD_SECONDS + file_bytes // 50_000_000
     memory = 2 * 2**30 + 4 * file_bytes
     # -P: the child must not find modules beside this file or in the current folder.
     command = [sys.executable, "-P", __file__, str(path), str(seconds), str(memory), layout]
@@ -204,11 +206,11 @@ def read_in_child(
                 stdin=subprocess.DEVNULL,
                 stdout=answer,
                 stderr=subprocess.DEVNULL,
-                timeout=6 * seconds,
+                timeout=PATIENCE * seconds,
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise RefusedError(f"reading it took more than {6 * seconds} s") from None
+            raise RefusedError(f"reading it took more than {PATIENCE * seconds} s") from None
         answer.seek(0)
         if child.returncode != 0:
             raise RefusedError(f"HDF5 gave up on it (exit code {child.returncode})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from ctypes.util import find_library
 
 from mcat.errors import MissingInputError
 
@@ -14,18 +15,23 @@ NO_GL = (
 
 
 def choose() -> None:
-    """Without a screen, pick EGL or OSMesa, whichever works; the user's MUJOCO_GL wins.
+    """Without a screen, pick OSMesa or EGL, whichever is installed; the user's MUJOCO_GL wins.
 
     Must run before mujoco is imported. Only commands call it; a library leaves the choice alone.
     """
-    if "mujoco" in sys.modules or "MUJOCO_GL" in os.environ or not sys.platform.startswith("linux"):
-        return
-    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        return
-    from ctypes.util import find_library
+    if "MUJOCO_GL" not in os.environ and sys.platform.startswith("linux") and not _has_screen():
+        backend = next((name for name, library in _LIBRARIES if find_library(library)), None)
+        if backend is None:
+            raise MissingInputError(NO_GL)
+        os.environ["MUJOCO_GL"] = os.environ["PYOPENGL_PLATFORM"] = backend
+    try:
+        import mujoco  # noqa: F401
+    except (ImportError, AttributeError, RuntimeError) as error:  # a backend that is not there
+        raise MissingInputError(f"MUJOCO_GL={os.environ.get('MUJOCO_GL')}: {NO_GL}") from error
 
-    for backend, library in (("osmesa", "OSMesa"), ("egl", "EGL")):
-        if find_library(library):
-            os.environ["MUJOCO_GL"] = os.environ["PYOPENGL_PLATFORM"] = backend
-            return
-    raise MissingInputError(NO_GL)
+
+_LIBRARIES = (("osmesa", "OSMesa"), ("egl", "EGL"))
+
+
+def _has_screen() -> bool:
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

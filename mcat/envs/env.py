@@ -32,7 +32,7 @@ def spaces(simulation: Simulation) -> tuple[Box, Box]:
     return observations, Box(-1.0, 1.0, (simulation.action_size,), np.float32)
 
 
-class TaskEnv(gym.Env[Array, Array]):
+class TaskEnv(gym.Env[Any, Any]):
     """One task, without time limit or reward delay (`make` adds them).
 
     `info["context"]` holds the hidden physical parameters. If MuJoCo's state diverges the episode
@@ -112,13 +112,13 @@ def make(
     width: int = 480,
     height: int = 480,
     **parameters: Any,
-) -> gym.Env[Array, Array]:
+) -> gym.Env[Any, Any]:
     """What `gymnasium.make("mcat/Ant-v0", cripple=3, delay=500)` calls.
 
     The delay goes around the time limit, so that what is still owed is paid at truncation. Set the
     episode length by `horizon`; gymnasium's `max_episode_steps` would go outside of both.
     """
     task = Task(robot, delay=delay, horizon=horizon, **parameters)
-    env: gym.Env[Array, Array] = TaskEnv(task, render_mode, width, height)
+    env: gym.Env[Any, Any] = TaskEnv(task, render_mode, width, height)
     env = TimeLimit(env, task.horizon)
     return DelayedReward(env, task.delay) if task.delay > 1 else env

@@ -85,11 +85,9 @@ class Manipulation(Simulation):
         self.action_size = 4
         self.robot = robot
         self._dense = reward == "dense"
-        self._start_low: Array = self._env._random_reset_space.low
-        self._start_high: Array = self._env._random_reset_space.high
-        self._fixed_goal = self._check_goal(goal)
-        self._keep_views()
         self._set_bounds()
+        self._keep_views()
+        self._fixed_goal = self._check_goal(goal)
         self._state = np.zeros(14)  # what the dense reward reads
         self._distance = math.inf
         if gripper != 1.0:
@@ -116,17 +114,17 @@ class Manipulation(Simulation):
         self._goal = np.zeros(3)
 
     def _set_bounds(self) -> None:
-        """Bounds that hold: Meta-World's hand box and, unlike its space, the goals there are."""
-        env = self._env
-        goals = env.goal_space
-        # A user's reach goal may be anywhere the hand can go.
-        goal_low, goal_high = (
-            (env.hand_low, env.hand_high) if self.robot == "reach" else (goals.low, goals.high)
-        )
+        """Bounds that hold, and are the same for every task so that tasks can be mixed.
+
+        Meta-World's own space says that visible goals are zero.
+        """
+        low, high = self._env._HAND_SPACE.low, self._env._HAND_SPACE.high  # holds all goals too
         anywhere, unit = np.full(3, np.inf), np.ones(4)
-        self._hand_low, self._hand_high = env._HAND_SPACE.low, env._HAND_SPACE.high
-        self.observation_low = np.hstack([self._hand_low, 0.0, -anywhere, -unit, goal_low])
-        self.observation_high = np.hstack([self._hand_high, 1.0, anywhere, unit, goal_high])
+        self._hand_low, self._hand_high = low, high
+        self.observation_low = np.hstack([low, 0.0, -anywhere, -unit, low])
+        self.observation_high = np.hstack([high, 1.0, anywhere, unit, high])
+        self._start_low: Array = self._env._random_reset_space.low
+        self._start_high: Array = self._env._random_reset_space.high
 
     # --- start states -----------------------------------------------------------------------------
 
@@ -173,7 +171,7 @@ class Manipulation(Simulation):
         self._env.reset()
         self._goal[:] = self._env._target_pos
         self._distance = self._goal_distance()
-        self.start_clock()
+        self.forget_faults()
 
     # --- steps ------------------------------------------------------------------------------------
 

@@ -118,7 +118,7 @@ def mark_body(model: mujoco.MjModel, body: str) -> None:
 
 
 def refresh_constants(model: mujoco.MjModel) -> None:
-    """Recompute what MuJoCo derives from masses and inertias (A stale copy changes the contacts).
+    """Recompute what MuJoCo derives from masses and inertias; stale, it bends the joint limits.
 
     `mj_setConst` overwrites the state of the data it is given, hence the scratch copy.
     """
@@ -272,4 +272,6 @@ def _resize(model: mujoco.MjModel, factors: Factors, xml_path: str | None) -> No
         extents = np.array(geom.size)
         extents[: _EXTENTS.get(int(geom.type), 0)] *= scales[original.geom(geom.name).id]
         geom.size = extents
-    restore(model, spec.compile())
+    resized = spec.compile()
+    resized.opt.gravity[:] = model.opt.gravity  # may have been changed since the file was read
+    restore(model, resized)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,18 +142,34 @@ def save_png(path: Path, frame: Frame) -> None:
 
 def save_film(path: Path, frames: Sequence[Frame], fps: int) -> None:
     """Write frames as .gif or .mp4."""
-    import imageio
+    from PIL import Image
 
     from mcat.safe_io import new_file
 
-    options: dict[str, Any] = {"format": "GIF", "duration": 1000 / fps, "loop": 0}
-    if path.suffix == ".mp4":
-        try:
-            import imageio_ffmpeg  # noqa: F401
-        except ImportError:
-            raise MissingInputError(
-                "mp4 needs ffmpeg: pip install 'mcat[video]', or write a .gif"
-            ) from None
-        options = {"format": "FFMPEG", "fps": fps, "macro_block_size": 2}
     with new_file(path, overwrite=True) as temporary:
-        imageio.mimsave(temporary, list(frames), **options)
+        if path.suffix == ".mp4":
+            temporary.write_bytes(_mp4(frames, fps))
+        else:
+            first, *rest = (Image.fromarray(frame) for frame in frames)
+            pause = round(1000 / fps)
+            first.save(temporary, "GIF", save_all=True, append_images=rest, duration=pause, loop=0)
+
+
+def _mp4(frames: Sequence[Frame], fps: int) -> bytes:
+    try:
+        import imageio_ffmpeg
+    except ImportError:
+        raise MissingInputError(
+            "mp4 needs ffmpeg: pip install 'mcat[video]', or write a .gif"
+        ) from None
+    height, width, _ = frames[0].shape
+    with TemporaryDirectory() as folder:
+        film = Path(folder) / "film.mp4"  # ffmpeg tells the format by the name
+        writer = imageio_ffmpeg.write_frames(
+            str(film), (width, height), fps=fps, macro_block_size=2
+        )
+        writer.send(None)
+        for frame in frames:
+            writer.send(np.ascontiguousarray(frame))
+        writer.close()
+        return film.read_bytes()

@@ -1,21 +1,20 @@
 """The lean core that the single and the vectorised environments share.
 
 A `Simulation` is one robot in one MuJoCo world. It knows nothing of horizons, delays or
-gymnasium; `env.TaskEnv` steps one of them, `vector.TaskVectorEnv` steps many. Because both run
-the very same code, a sub-environment's trajectory equals the single environment's bit for bit.
+gymnasium; `env.TaskEnv` steps one of them, `vector.TaskVectorEnv` steps a `Herd` of them.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.envs.physics import FAULTS
+from mcat.envs.physics import FAULTS, fault
 from mcat.errors import UsageError
 
 Array = NDArray[np.float64]
@@ -24,30 +23,33 @@ Array = NDArray[np.float64]
 class Simulation(ABC):
     """One robot with its own physics.
 
-    Subclasses call `super().__init__`, set `observation_low`/`observation_high`, and implement
-    `reset`, `advance` and `observe`. Live views of `data` may be kept: `mj_resetData` keeps them.
+    MuJoCo answers a diverging state by silently resetting it in mid-episode; only a warning
+    counter tells. A step during which that happened is paid 0, leaves the last good observation in
+    place and sets `fault`.
+
+    Subclasses set `observation_low` and `observation_high` and implement `reset`, `advance` and
+    `observe`. Live views of `data` may be kept: `mj_resetData` leaves them valid.
     """
+
+    observation_low: Array
+    observation_high: Array
 
     def __init__(self, model: mujoco.MjModel, data: mujoco.MjData, frame_skip: int) -> None:
         self.model = model
         self.data = data
         self.frame_skip = frame_skip
+        self.step_time: float = frame_skip * model.opt.timestep
         self.action_size: int = model.nu
         self.fault: str | None = None
-        self.step_time = frame_skip * model.opt.timestep
-        self._time_due = 0.0
-        self._warnings = data.warning.number  # a live view
-
-    observation_low: Array
-    observation_high: Array
+        self.bad_states = data.warning.number[min(FAULTS) : max(FAULTS) + 1]  # a live view
 
     @abstractmethod
     def reset(self, rng: np.random.Generator) -> None:
-        """Start an episode; end by calling `start_clock`."""
+        """Start an episode that depends on `rng` alone; end by calling `forget_faults`."""
 
     @abstractmethod
     def advance(self, action: Array) -> float:
-        """Apply one action for `frame_skip` substeps and return the dense (or sparse) reward."""
+        """Apply one action for `frame_skip` substeps and return the reward."""
 
     @abstractmethod
     def observe(self, out: Array) -> None:
@@ -57,35 +59,59 @@ class Simulation(ABC):
         """What a gymnasium user finds in `info` after a step, besides the context."""
         return {}
 
-    def prepare_render(self) -> None:
+    def prepare_render(self) -> None:  # noqa: B027
         """Put in place what only pictures need."""
 
-    def start_clock(self) -> None:
-        """Forget old faults and note the time; MuJoCo's own resets will set it back."""
-        self._warnings[:] = 0
-        self.fault = None
-        self._time_due = self.data.time - 0.5 * self.model.opt.timestep
-
     def step(self, action: Array, out: Array) -> float:
-        """Advance, observe into `out` and return the reward.
-
-        MuJoCo answers a diverging state by silently resetting it in mid-episode, which shows only
-        in its clock and a warning counter. Then `fault` is set, the reward is 0 and `out` keeps
-        the last good observation.
-        """
+        """Advance, observe into `out` and return the reward."""
         reward = self.advance(action)
-        self._time_due += self.step_time
-        if self.data.time < self._time_due or not math.isfinite(reward):
-            self.fault = self._name_fault()
+        if self.bad_states.any():
+            self.fault = fault(self.data)
             return 0.0
         self.observe(out)
         return reward
 
-    def _name_fault(self) -> str:
-        for kind, name in FAULTS.items():
-            if self._warnings[kind]:
-                return f"{name}@dof {self.data.warning.lastinfo[kind]}"
-        return "non-finite reward"
+    def forget_faults(self) -> None:
+        """A new episode starts with a clean record."""
+        self.bad_states[:] = 0
+        self.fault = None
+
+    @classmethod
+    def herd(cls, simulations: Sequence[Any], observations: Array) -> Herd:
+        """What steps several of these together."""
+        return Herd(simulations, observations)
+
+
+class Herd:
+    """Steps several simulations in lockstep.
+
+    `advance` may run in several threads on disjoint indices; `finish` then runs once.
+
+    Args:
+        simulations: Those to step.
+        observations: One row each, kept up to date in place.
+    """
+
+    def __init__(self, simulations: Sequence[Simulation], observations: Array) -> None:
+        self.simulations = simulations
+        self.observations = observations
+        self.rewards = np.zeros(len(simulations))
+        self.faulty = np.zeros(len(simulations), dtype=bool)
+        self._rows = list(observations)
+
+    def prepare(self, actions: Array) -> Array:
+        """Called once before each round of `advance`; returns the actions to give it."""
+        return actions
+
+    def advance(self, indices: Iterable[int], actions: Array) -> None:
+        """Step the simulations at `indices`."""
+        for i in indices:
+            simulation = self.simulations[i]
+            self.rewards[i] = simulation.step(actions[i], self._rows[i])
+            self.faulty[i] = simulation.fault is not None
+
+    def finish(self, actions: Array) -> None:
+        """Called once after all have advanced."""
 
 
 def checked_actions(actions: Any, shape: tuple[int, ...]) -> Array:

@@ -34,7 +34,7 @@ class Task:
     _values: tuple[Value, ...] = field(compare=True)
 
     def __init__(
-        self, robot: str, *, delay: int = 1, horizon: int | None = None, **parameters: Any
+        self, /, robot: str, *, delay: int = 1, horizon: int | None = None, **parameters: Any
     ) -> None:
         spec = _robot(robot)
         for name in parameters:

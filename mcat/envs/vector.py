@@ -19,7 +19,7 @@ from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 
 
-class TaskVectorEnv(VectorEnv[Array, Array, Array]):
+class TaskVectorEnv(VectorEnv[Any, Any, Any]):
     """Steps several tasks together: batched arrays, no wrapper stack, no autoreset.
 
     Every sub-environment's trajectory is bitwise equal to that of `task.make()` with the same seed
@@ -51,22 +51,19 @@ class TaskVectorEnv(VectorEnv[Array, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
         self._generators = [np.random.default_rng() for _ in self.tasks]
-        self._observations = np.zeros((n, self.tasks[0].spec.observation_size))
-        self._rows = list(self._observations)
-        self._rewards = np.zeros(n)
+        observations = np.zeros((n, self.tasks[0].spec.observation_size))
+        self._herd = self.simulations[0].herd(self.simulations, observations)
         self._owed = np.zeros(n)
         self._elapsed = np.zeros(n, dtype=np.int64)
         self._horizons = np.array([task.horizon for task in self.tasks])
         self._delays = np.array([task.delay for task in self.tasks])
         self._any_delay = bool((self._delays > 1).any())
         self._parked = np.ones(n, dtype=bool)
-        self._unstable = np.zeros(n, dtype=bool)
         self._never = np.zeros(n, dtype=bool)  # no task terminates (A13)
         self._action_shape = (n, self.tasks[0].spec.action_size)
-        self._info = {"context": _stack([task.context for task in self.tasks])}
-        workers = min(threads, n)
-        self._pool = ThreadPoolExecutor(workers)  # starts no thread before it is given work
-        self._shares = [range(k, n, workers) for k in range(workers)]
+        self._info: dict[str, Any] = {"context": _stack([task.context for task in self.tasks])}
+        self._threads = min(threads, n)
+        self._pool = ThreadPoolExecutor(self._threads)  # starts no thread before it has work
 
     def reset(
         self,
@@ -89,49 +86,46 @@ class TaskVectorEnv(VectorEnv[Array, Array, Array]):
             if seeds[i] is not None:
                 self._generators[i] = gym.utils.seeding.np_random(seeds[i])[0]
             self.simulations[i].reset(self._generators[i])
-            self.simulations[i].observe(self._rows[i])
+            self.simulations[i].observe(self._herd.observations[i])
         self._owed[mask] = 0.0
         self._elapsed[mask] = 0
         self._parked[mask] = False
-        self._unstable[mask] = False
-        return self._observations.copy(), dict(self._info)
+        self._herd.faulty[mask] = False
+        return self._herd.observations.copy(), dict(self._info)
 
     def step(
         self, actions: Any
     ) -> tuple[Array, Array, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Advance every sub-environment that is not parked by one action."""
         actions = checked_actions(actions, self._action_shape)
-        was_parked = self._parked.copy()
-        self._rewards.fill(0.0)
-        mine, *others = self._shares  # the calling thread takes a share itself
-        helpers = [self._pool.submit(self._step_some, share, actions) for share in others]
-        self._step_some(mine, actions)
+        herd, live = self._herd, ~self._parked
+        actions = herd.prepare(actions)
+        mine, *others = self._shares(live)  # the calling thread takes a share itself
+        helpers = [self._pool.submit(herd.advance, share, actions) for share in others]
+        herd.advance(mine, actions)
         for helper in helpers:
             helper.result()
+        herd.finish(actions)
         info = dict(self._info)
-        if self._unstable.any():
+        if herd.faulty.any():
             faults = np.array([simulation.fault for simulation in self.simulations], dtype=object)
-            info |= {"unstable": self._unstable.copy(), "fault": faults}
-        self._elapsed += ~was_parked
-        self._parked |= self._elapsed >= self._horizons
-        self._parked |= self._unstable
-        rewards = self._delayed(was_parked) if self._any_delay else self._rewards.copy()
-        return self._observations.copy(), rewards, self._never.copy(), self._parked.copy(), info
+            info |= {"unstable": herd.faulty.copy(), "fault": faults}
+        self._elapsed += live
+        self._parked |= (self._elapsed >= self._horizons) | herd.faulty
+        rewards = np.where(live, herd.rewards, 0.0)
+        if self._any_delay:
+            rewards = self._delayed(rewards, live)
+        return herd.observations.copy(), rewards, self._never.copy(), self._parked.copy(), info
 
-    def _step_some(self, indices: range, actions: Array) -> None:
-        simulations, rows, rewards = self.simulations, self._rows, self._rewards
-        parked = self._parked.tolist()
-        for i in indices:
-            if not parked[i]:
-                simulation = simulations[i]
-                rewards[i] = simulation.step(actions[i], rows[i])
-                if simulation.fault is not None:
-                    self._unstable[i] = True
+    def _shares(self, live: NDArray[np.bool_]) -> list[list[int]]:
+        """Who is still moving, dealt out to the threads."""
+        moving = np.flatnonzero(live).tolist()
+        return [moving[k :: self._threads] for k in range(self._threads)]
 
-    def _delayed(self, was_parked: NDArray[np.bool_]) -> Array:
+    def _delayed(self, rewards: Array, live: NDArray[np.bool_]) -> Array:
         """Pay every `delay` steps, and what is owed at the end, as `wrappers.DelayedReward`."""
-        self._owed += self._rewards
-        due = ~was_parked & ((self._elapsed % self._delays == 0) | self._parked)
+        self._owed += rewards
+        due = live & ((self._elapsed % self._delays == 0) | self._parked)
         paid = np.where(due, self._owed, 0.0)
         self._owed[due] = 0.0
         return paid

@@ -255,7 +255,6 @@ class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         _model_of(env, self)
         self._data: mujoco.MjData = env.get_wrapper_attr("data")
         self._warnings = self._data.warning.number  # a live view
-        self._time = 0.0
         self._last_good: Any = None
 
     def reset(
@@ -264,8 +263,7 @@ class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         """Start an episode and forget old faults."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._warnings[:] = 0
-        self._time = self._data.time
-        self._last_good = copy.deepcopy(observation)
+        self._last_good = copy.copy(observation)
         return observation, info
 
     def step(self, action: Any) -> StepResult:
@@ -273,17 +271,14 @@ class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         checked_actions(action, self.action_space.shape or ())
         observation, reward, terminated, truncated, info = self.env.step(action)
         what = fault(self._data) if any(self._warnings.tolist()) else None
-        if what is None and self._data.time < self._time:
-            what = "the clock went back"
         if what is None and not math.isfinite(reward):
             what = f"reward {reward}"
-        self._time = self._data.time
         if what is None:
-            self._last_good = copy.deepcopy(observation)
+            self._last_good = copy.copy(observation)
             return observation, float(reward), terminated, truncated, info
         self._warnings[:] = 0
         info = {**info, "unstable": True, "fault": what}
-        return copy.deepcopy(self._last_good), 0.0, False, True, info
+        return copy.copy(self._last_good), 0.0, False, True, info
 
 
 def _model_of(env: Env, wrapper: object) -> mujoco.MjModel:

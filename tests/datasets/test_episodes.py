@@ -268,13 +268,25 @@ def test_a_selection_survives_growth_and_notices_eviction():
             use()
 
 
-def test_a_ring_can_be_extended_by_its_own_episodes():
+@settings(max_examples=200, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 7), min_size=1, max_size=8),
+    capacity=st.none() | st.integers(7, 20),
+    data=st.data(),
+)
+def test_a_store_can_be_extended_by_its_own_episodes(lengths, capacity, data):
+    """Also by those that are dropped to make room for their copies."""
     rng = np.random.default_rng(0)
-    episodes = [make_episode(rng, n, task=n) for n in (5, 4, 3)]
-    store, naive = store_of(episodes, capacity=14), NaiveStore(14)
-    for episode in episodes + episodes[1:]:
+    store, naive = EpisodeStore(OBS, ACT, capacity=capacity), NaiveStore(capacity)
+    for length in lengths:
+        episode = make_episode(rng, length)
+        append(store, episode)
         naive.append(episode)
-    store.extend(store.select([1, 2]))
+    first = data.draw(st.integers(0, store.num_episodes - 1))
+    last = data.draw(st.integers(first, store.num_episodes - 1))
+    store.extend(store.select(np.arange(first, last + 1)))
+    for episode in naive.episodes[first : last + 1]:
+        naive.append(episode)
     assert_equal(store, naive)
 
 

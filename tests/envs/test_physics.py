@@ -341,6 +341,8 @@ def test_size_needs_the_file_and_a_model_that_still_equals_it(shapes):
     model = mujoco.MjModel.from_xml_path(shapes)
     with pytest.raises(UsageError, match="size needs a robot that was read from an XML file"):
         physics.perturb(model, {"size": 2})
+    model.opt.gravity[:] = (0, 0, -1.6)
+    assert physics.perturb(model, {"size": 2}, shapes).opt.gravity.tolist() == [0, 0, -1.6]
     model.body_mass[1] *= 2
     with pytest.raises(UsageError, match="but the robot's body_mass differs from it"):
         physics.perturb(model, {"size": 2}, shapes)

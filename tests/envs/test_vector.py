@@ -66,7 +66,7 @@ def test_a_finished_sub_environment_is_parked_until_reset():
 
 def test_stepping_before_the_first_reset_moves_nothing():
     vector = TaskVectorEnv([Task("hopper")])
-    observations, rewards, _, truncated, _ = vector.step(np.zeros((1, 3)))
+    _, rewards, _, truncated, _ = vector.step(np.zeros((1, 3)))
     assert truncated.all()
     assert not rewards.any()
 
@@ -80,7 +80,7 @@ def test_one_diverging_robot_does_not_disturb_the_others():
     rng = np.random.default_rng(0)
     for _ in range(200):
         actions = rng.uniform(-1, 1, (2, 6))
-        observations, rewards, _, truncated, info = vector.step(actions)
+        observations, rewards, _, _, info = vector.step(actions)
         expected, expected_rewards, *_ = alone.step(actions)
         assert np.array_equal(observations[1], expected[1])
         assert rewards[1] == expected_rewards[1]

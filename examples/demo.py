@@ -1,0 +1,48 @@
+"""`make demo`: the main job, end to end, on a small case. Everything lands in ./demo."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from mcat.cli import run
+from mcat.errors import MissingInputError
+
+OUT = Path("demo")
+
+
+def mcat(command: str, *, optional: bool = False) -> None:
+    """Run one command as a user would type it; stop the demo if it fails."""
+    print(f"\n$ mcat {command}", flush=True)
+    code = run(shlex.split(command))
+    if code and not (optional and code == MissingInputError.exit_code):
+        sys.exit(code)
+
+
+def main() -> None:
+    """Run the commands one after another."""
+    started = time.monotonic()
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir()
+
+    mcat("envs show ant-cripple")
+    mcat(f"render --gallery --out {OUT}/robots.png", optional=True)
+    mcat(f"render --env push --policy scripted --steps 80 --out {OUT}/push.gif", optional=True)
+
+    # Logs of two machines: a cheetah, and the same cheetah with sluggish joints.
+    for armature in (0.1, 0.5):
+        mcat(f"collect --env halfcheetah --armature {armature} --steps 10000 --noise 0,0.3 "
+             f"--out {OUT}")  # fmt: skip
+    mcat(f"dataset check {OUT}/halfcheetah-armature0.1.h5 {OUT}/halfcheetah-armature0.5.h5")
+    mcat(f"dataset info {OUT}/halfcheetah-armature0.5.h5")
+
+    print(f"\nDone in {time.monotonic() - started:.0f} s. Results:")
+    for path in sorted(OUT.iterdir()):
+        print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
+
+
+if __name__ == "__main__":
+    main()

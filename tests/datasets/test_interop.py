@@ -1,0 +1,572 @@
+"""What Minari and we make of each other's files; D4RL, CSV; and that files are only data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import h5py
+import minari
+import numpy as np
+import pytest
+
+from mcat.datasets import EpisodeStore, export_minari, import_minari, load, read_csv, write_dataset
+from mcat.datasets.views import Episodes
+from mcat.envs import Task
+from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
+from mcat.safe_io import new_folder
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:minari")
+
+ID = "mcat/ant/cripple3-v0"
+COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
+DOCS = Path(__file__).parents[2] / "docs" / "datasets.md"
+
+
+@pytest.fixture(autouse=True)
+def minari_root(tmp_path, monkeypatch):
+    root = tmp_path / "minari"
+    root.mkdir()
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    return root
+
+
+def make_store(lengths=(5, 1, 7), obs=27, act=8, seed=0):
+    rng = np.random.default_rng(seed)
+    store = EpisodeStore(obs, act)
+    for number, length in enumerate(lengths):
+        states = rng.normal(size=(length + 1, obs)).astype(np.float32)
+        store.append_episode(
+            observations=states[:-1],
+            next_observations=states[1:],
+            actions=rng.uniform(-1, 1, size=(length, act)).astype(np.float32),
+            rewards=rng.normal(size=length).astype(np.float32),
+            terminal=number == 1,
+        )
+    return store
+
+
+def metadata_of(task=None, act=8):
+    task = task or Task("ant", cripple=3, delay=500)
+    return {
+        "task": task.to_dict(),
+        "action_low": [-1.0] * act,
+        "action_high": [1.0] * act,
+        "seed": 4,
+    }
+
+
+def assert_same(ours: Episodes, theirs: Episodes):
+    for name in COLUMNS:
+        np.testing.assert_array_equal(ours.column(name), theirs.column(name))
+        assert ours.column(name).dtype == theirs.column(name).dtype
+    assert ours.episode_ends.tolist() == theirs.episode_ends.tolist()
+
+
+# -- Minari reads ours ---------------------------------------------------------------------------
+
+
+def test_minari_reads_what_we_export(minari_root):
+    store = make_store()
+    folder = export_minari(store, metadata_of(), ID)
+    assert folder == minari_root / ID
+    dataset = minari.load_dataset(ID)
+    assert (dataset.total_episodes, dataset.total_steps) == (3, 13)
+    assert dataset.action_space == gym.spaces.Box(-1, 1, (8,), np.float32)
+    assert dataset.observation_space == gym.spaces.Box(-np.inf, np.inf, (27,), np.float32)
+    for number, episode in enumerate(dataset.iterate_episodes()):
+        rows = store.episode(number)
+        assert f"total_steps={len(rows['rewards'])}" in repr(episode)
+        np.testing.assert_array_equal(episode.observations[:-1], rows["observations"])
+        np.testing.assert_array_equal(episode.observations[1:], rows["next_observations"])
+        np.testing.assert_array_equal(episode.actions, rows["actions"])
+        np.testing.assert_array_equal(episode.rewards, rows["rewards"])
+        np.testing.assert_array_equal(episode.terminations, rows["terminals"])
+        np.testing.assert_array_equal(episode.truncations, rows["timeouts"])
+    dataset.set_seed(0)
+    assert len(dataset.sample_episodes(2)) == 2
+    assert list(minari.list_local_datasets()) == [ID]
+
+
+def test_minari_recovers_our_environment():
+    task = Task("ant", cripple=3, delay=500)
+    export_minari(make_store(), metadata_of(task), ID)
+    assert gym.spec("mcat/Ant-v0").kwargs == {"robot": "ant"}, "the registration itself was changed"
+    recovered, ours = minari.load_dataset(ID).recover_environment(), task.make()
+    assert recovered.spec.id == "mcat/Ant-v0"
+    assert recovered.unwrapped.task == task
+    observations = [env.reset(seed=1)[0] for env in (recovered, ours)]
+    np.testing.assert_array_equal(*observations)
+    for _ in range(3):
+        steps = [env.step(np.full(8, 0.5, np.float32)) for env in (recovered, ours)]
+        np.testing.assert_array_equal(steps[0][0], steps[1][0])
+        assert steps[0][1] == steps[1][1]
+
+
+def test_minari_appends_to_what_we_export():
+    """Numbering goes on, and what comes back holds both."""
+    store = make_store((3, 4), obs=2, act=1)
+    export_minari(store, {}, ID)
+    dataset = minari.load_dataset(ID)
+    buffer = minari.data_collector.EpisodeBuffer(
+        observations=[np.full(2, i, np.float32) for i in range(3)],
+        actions=[np.zeros(1, np.float32)] * 2,
+        rewards=[0.0, 1.0],
+        terminations=[False, True],
+        truncations=[False, False],
+    )
+    dataset.update_dataset_from_buffer([buffer])
+    both, metadata = import_minari(ID)
+    assert both.lengths.tolist() == [3, 4, 2]
+    assert_same(both.select([0, 1]), store)
+    assert metadata["episodes"] == 3
+    assert both.terminals[-1]
+
+
+def test_export_needs_no_minari():
+    code = """
+import sys
+import numpy as np
+from mcat.datasets import EpisodeStore, export_minari, import_minari
+sys.modules["minari"] = None  # importing it now fails
+states = np.arange(12.0).reshape(6, 2)
+rows = {"observations": states[:-1], "next_observations": states[1:], "actions": states[:-1]}
+store = EpisodeStore.from_arrays(**rows)
+export_minari(store, {"task": {"robot": "hopper"}}, "name-v0")
+print(len(import_minari("name-v0")[0]), "mujoco" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["5", "False"]
+
+
+def test_our_round_trip_keeps_everything(minari_root):
+    store = make_store()
+    folder = export_minari(store, metadata_of(), ID)
+    for source in (ID, folder, folder / "data", str(folder)):
+        loaded, metadata = load(source)
+        assert_same(loaded, store)
+        assert {name: metadata[name] for name in metadata_of()} == metadata_of()
+        assert metadata["minari_id"] == ID
+    os.environ.pop("MINARI_DATASETS_PATH")
+    assert_same(import_minari(ID, root=minari_root)[0], store)
+
+
+def test_export_refuses_an_existing_id_and_overwrites_when_asked(minari_root):
+    export_minari(make_store(seed=0), {}, ID)
+    with pytest.raises(CannotCreateError, match="exists already"):
+        export_minari(make_store(seed=1), {}, ID)
+    assert_same(load(ID)[0], make_store(seed=0))
+    export_minari(make_store(seed=1), {}, ID, overwrite=True)
+    assert_same(load(ID)[0], make_store(seed=1))
+    assert [path.name for path in (minari_root / ID).parent.iterdir()] == ["cripple3-v0"]
+
+
+def test_a_failed_export_leaves_nothing_and_spoils_nothing(minari_root):
+    export_minari(make_store(seed=0), {}, ID)
+    for metadata in ({"seed": np.nan}, {"seed": object()}):  # found while the files are written
+        with pytest.raises((TypeError, ValueError)):
+            export_minari(make_store(seed=1), metadata, ID, overwrite=True)
+    assert_same(load(ID)[0], make_store(seed=0))
+    assert [path.name for path in (minari_root / ID).parent.iterdir()] == ["cripple3-v0"]
+
+
+def test_of_two_exports_of_one_id_the_later_fails(minari_root):
+    """The other process came while we were writing: ours is refused, theirs untouched."""
+    with pytest.raises(CannotCreateError, match="exists already"), new_folder(minari_root / ID):
+        export_minari(make_store(seed=0), {}, ID)
+    assert_same(load(ID)[0], make_store(seed=0))
+    assert [path.name for path in (minari_root / ID).parent.iterdir()] == ["cripple3-v0"]
+
+
+@pytest.mark.parametrize("bad", ["name", "../up-v0", "/abs-v0", "a/x-v0", "x//y-v0", "x-v", "ü-v0"])
+def test_bad_ids(bad, minari_root):
+    with pytest.raises(UsageError, match="not a Minari id"):
+        export_minari(make_store(), {}, bad)
+    assert list(minari_root.iterdir()) == []
+
+
+def test_rows_that_do_not_join_cannot_be_exported():
+    states = np.arange(20.0).reshape(10, 2)
+    store = EpisodeStore.from_arrays(
+        observations=states, next_observations=states + 1, actions=states, episode_ends=[4, 10]
+    )
+    with pytest.raises(DataError, match="episode 0, step 0 is not continued"):
+        export_minari(store, {}, ID)
+
+
+# -- we read Minari's ----------------------------------------------------------------------------
+
+
+def make_with_minari(dataset_id, env, episodes, **kwargs):
+    """Minari's own API writes what one of gymnasium's environments did."""
+    buffers = []
+    for seed in range(episodes):
+        rows = {name: [] for name in ("actions", "rewards", "terminations", "truncations")}
+        observation, _ = env.reset(seed=seed)
+        observations, done = [observation], False
+        while not done:
+            action = env.action_space.sample()
+            observation, *outcome, _ = env.step(action)
+            observations.append(observation)
+            for values, value in zip(rows.values(), (action, *outcome), strict=True):
+                values.append(value)
+            done = outcome[1] or outcome[2]
+        infos = {"note": np.arange(len(observations))}
+        buffers.append(
+            minari.data_collector.EpisodeBuffer(
+                seed=seed, observations=observations, infos=infos, **rows
+            )
+        )
+    minari.create_dataset_from_buffers(dataset_id, buffers, env=env, **kwargs)
+    return buffers
+
+
+def test_we_read_what_minari_writes():
+    env = gym.make("Pendulum-v1", max_episode_steps=30)
+    buffers = make_with_minari("pendulum/random-v0", env, 3, algorithm_name="random")
+    store, metadata = load("pendulum/random-v0")
+    assert store.lengths.tolist() == [30, 30, 30]
+    assert store.timeouts.nonzero()[0].tolist() == [29, 59, 89]
+    expected = {
+        "observations": [b.observations[:-1] for b in buffers],
+        "next_observations": [b.observations[1:] for b in buffers],
+        "actions": [b.actions for b in buffers],
+        "rewards": [b.rewards for b in buffers],
+    }
+    for name, values in expected.items():
+        np.testing.assert_array_equal(store.column(name), np.concatenate(values).astype(np.float32))
+    assert metadata["action_low"] == [-2.0]
+    assert metadata["minari_id"] == "pendulum/random-v0"
+    assert "task" not in metadata
+
+
+def test_discrete_spaces_are_refused():
+    make_with_minari("cartpole/x-v0", gym.make("CartPole-v1", max_episode_steps=5), 1)
+    with pytest.raises(DataError, match=r"action space \(Discrete\) is not a Box"):
+        load("cartpole/x-v0")
+
+
+def edit_metadata(root, **changes):
+    """Change keys of an exported data set's metadata; None removes one."""
+    path = root / ID / "data" / "metadata.json"
+    described = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in described.items() if v is not None}))
+
+
+MAKE_FOLDER = {
+    "id": "x-v0",
+    "entry_point": "os:mkdir",
+    "kwargs": {"path": "HERE"},
+    "additional_wrappers": [],
+}
+WITHOUT_SPACES = {"observation_space": None, "action_space": None}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        MAKE_FOLDER,
+        {"id": "mcat_hostile:x-v0", "entry_point": "mcat_hostile:Env"},
+        {"id": "x-v0", "entry_point": "subprocess:Popen", "kwargs": {"args": ["touch", "HERE"]}},
+        {
+            "id": "Pendulum-v1",
+            "entry_point": "gymnasium.envs.classic_control.pendulum:PendulumEnv",
+            "additional_wrappers": [{"name": "w", "entry_point": "os:mkdir", "kwargs": {}}],
+        },
+    ],
+)
+def test_a_hostile_environment_is_inert(spec, minari_root, tmp_path):
+    """With the spaces missing, as in the second round, Minari makes the environment to ask it."""
+    (tmp_path / "mcat_hostile.py").write_text("open('HERE', 'w')")
+    export_minari(make_store(), {}, ID)
+    edit_metadata(minari_root, env_spec=json.dumps(spec), eval_env_spec=json.dumps(spec))
+    code = "import sys; from mcat.datasets import load; print(len(load(sys.argv[1])[0]))"
+    environment = {**os.environ, "PYTHONPATH": f"{DOCS.parents[1]}:{tmp_path}"}
+
+    def run():
+        return subprocess.run(
+            [sys.executable, "-c", code, ID],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert run().stdout.split() == ["13"]
+    edit_metadata(minari_root, **WITHOUT_SPACES)
+    failed = run()
+    assert "is not a Box of vectors" in failed.stderr
+    assert not (tmp_path / "HERE").exists()
+
+
+def test_minari_itself_would_have_run_it(minari_root, tmp_path, monkeypatch):
+    """Negative control for the test above."""
+    monkeypatch.chdir(tmp_path)
+    export_minari(make_store(), {}, ID)
+    edit_metadata(minari_root, env_spec=json.dumps(MAKE_FOLDER), **WITHOUT_SPACES)
+    with pytest.raises(TypeError):  # None is no environment, but the folder is there
+        minari.load_dataset(ID)
+    assert (tmp_path / "HERE").is_dir()
+
+
+def spoil_file(root, change):
+    with h5py.File(root / ID / "data" / "main_data.hdf5", "r+") as file:
+        change(file)
+
+
+def replace(file, name, make):
+    del file[name]
+    make(file, name)
+
+
+def bomb(file, name):
+    file.create_dataset(name, shape=(2**40, 27), dtype="f4", chunks=(1, 27))
+
+
+def three_columns(file, name):
+    file.create_dataset(name, data=np.zeros((len(file[name.replace("actions", "rewards")]), 3)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.__delitem__("episode_1"), "has no 'episode_1'"),
+        (lambda f: f.__delitem__("episode_2/actions"), "has no 'actions'"),
+        (lambda f: f.create_group("more"), "has no 'episode_3'"),
+        (
+            lambda f: replace(
+                f, "episode_0", lambda f, n: f.__setitem__(n, h5py.SoftLink("/episode_2"))
+            ),
+            "is a link to somewhere else",
+        ),
+        (
+            lambda f: replace(
+                f,
+                "episode_0/actions",
+                lambda f, n: f.__setitem__(n, h5py.ExternalLink("secret.h5", "/x")),
+            ),
+            "is a link to somewhere else",
+        ),
+        (
+            lambda f: replace(f, "episode_0", lambda f, n: f.__setitem__(n, f["episode_2"])),
+            "part of two",
+        ),
+        (lambda f: replace(f, "episode_0/observations", bomb), "far above its size"),
+        (
+            lambda f: replace(
+                f, "episode_0/rewards", lambda f, n: f.create_dataset(n, data=np.zeros(4))
+            ),
+            "episode 0 has 6 observations for 4 rewards",
+        ),
+        (
+            lambda f: replace(
+                f,
+                "episode_0/actions",
+                lambda f, n: f.create_dataset(n, data=np.zeros((5, 8), "S3")),
+            ),
+            "has type",
+        ),
+        (
+            lambda f: f["episode_0/actions"].__setitem__((2, 3), np.nan),
+            "episode 0, step 2, column 3",
+        ),
+        (
+            lambda f: f["episode_2/terminations"].__setitem__(1, True),
+            "terminals: episode 2, step 1 is set",
+        ),
+        (
+            lambda f: [replace(f, f"episode_{i}/actions", three_columns) for i in range(3)],
+            "actions have 3 columns, but the space has 8",
+        ),
+    ],
+)
+def test_bad_minari_files(change, message, minari_root):
+    export_minari(make_store(), {}, ID)
+    spoil_file(minari_root, change)
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
+        load(ID)
+    assert "\n" not in str(caught.value)
+
+
+def test_truncated_minari_files(minari_root):
+    export_minari(make_store(), {}, ID)
+    path = minari_root / ID / "data" / "main_data.hdf5"
+    content = path.read_bytes()
+    for size in (0, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(DataError, match="not a readable Minari file"):
+            load(ID)
+    path.unlink()
+    with pytest.raises(MissingInputError, match=r"main_data\.hdf5"):
+        load(ID)
+
+
+# -- load ----------------------------------------------------------------------------------------
+
+
+def test_load_takes_every_source(tmp_path):
+    store = make_store()
+    write_dataset(tmp_path / "ours.h5", store, metadata_of())
+    loaded, metadata = load(tmp_path / "ours.h5")
+    assert_same(loaded, store)
+    assert metadata["task"] == metadata_of()["task"]
+    with h5py.File(tmp_path / "d4rl.hdf5", "w") as file:  # as D4RL writes: gzip, extra groups
+        for name in COLUMNS:
+            file.create_dataset(name, data=store.column(name), compression="gzip")
+        file.create_dataset("infos/qpos", data=np.zeros(3))
+    loaded, metadata = load(str(tmp_path / "d4rl.hdf5"))
+    assert_same(loaded, store)
+    assert "task" not in metadata
+
+
+def test_d4rl_without_next_observations(tmp_path):
+    store = make_store((5, 7))
+    with h5py.File(tmp_path / "old.hdf5", "w") as file:
+        for name in ("observations", "actions", "rewards", "terminals", "timeouts"):
+            file.create_dataset(name, data=store.column(name))
+    loaded, _ = load(tmp_path / "old.hdf5")
+    assert loaded.lengths.tolist() == [4, 6]
+    np.testing.assert_array_equal(loaded.next_observations[:4], store.next_observations[:4])
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "message"),
+    [
+        ("nothing.h5", MissingInputError, "nothing.h5 does not exist"),
+        ("hopper/expert-v9", MissingInputError, "minari download"),
+        (".", MissingInputError, "no Minari data set in"),
+        ("notes.txt", UsageError, "cannot tell its format"),
+    ],
+)
+def test_sources_that_are_none(source, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("hello")
+    with pytest.raises(error, match=message):
+        load(source)
+
+
+# -- tables --------------------------------------------------------------------------------------
+
+
+def write_csv(path, store, *, successors=True):
+    """Every column, numbers in full, flags as pandas writes them, and one that nobody asked for."""
+    vectors = {"obs": "observations", "act": "actions"}
+    vectors |= {"next_obs": "next_observations"} if successors else {}
+    blocks = {
+        f"{name}_{i}": values
+        for name, column in vectors.items()
+        for i, values in enumerate(store.column(column).T)
+    }
+    blocks |= {"reward": store.rewards, "terminal": store.terminals, "timeout": store.timeouts}
+    blocks["episode"] = store.episode_of(np.arange(len(store)))
+    blocks["note"] = [f"row {i}" for i in range(len(store))]
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(blocks)
+        writer.writerows(zip(*blocks.values(), strict=True))
+
+
+def test_csv_round_trip(tmp_path):
+    store = make_store((5, 1, 7), obs=12, act=2)  # obs_10 must come after obs_9
+    write_csv(tmp_path / "log.csv", store)
+    loaded, metadata = load(tmp_path / "log.csv")
+    assert_same(loaded, store)
+    assert metadata == {"source": "log.csv", "ignored_columns": ["note"]}
+
+
+def test_csv_without_successors(tmp_path):
+    store = make_store((5, 7), obs=3, act=2)
+    write_csv(tmp_path / "log.csv", store, successors=False)
+    loaded, _ = read_csv(tmp_path / "log.csv")
+    assert loaded.lengths.tolist() == [4, 6]
+    kept = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10]
+    for name in ("observations", "actions", "rewards", "next_observations"):
+        np.testing.assert_array_equal(loaded.column(name), store.column(name)[kept])
+
+
+GOOD = "obs_0,act_0,reward,terminal,episode\n1,2,3,0,0\n2,2,3,0,0\n3,2,3,1,0\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD.replace("2,2,3,0", "2,two,3,0"), "line 3, column act_0: 'two' is not a number"),
+        (GOOD.replace("2,2,3,0", "2,,3,0"), "line 3, column act_0: '' is not a number"),
+        (
+            GOOD.replace("3,2,3,1", "3,2,3,maybe"),
+            "line 4, column terminal: 'maybe' is not a number",
+        ),
+        (GOOD.replace("2,2,3,0", "2,2,5,3,0"), "line 3 has 6 fields, the header has 5"),
+        (GOOD.replace("2,2,3,0", "2,2,3"), "line 3 has 4 fields, the header has 5"),
+        (GOOD.replace("2,2,3,0", "2,nan,3,0"), "actions: episode 0, step 1, column 0 is nan"),
+        (GOOD.replace("obs_0", "obs_1"), "there is no column obs_0"),
+        (GOOD.replace("act_0", "action"), "there is no column act_0"),
+        (GOOD.replace("act_0", "obs_0"), "there is no column obs_1"),
+        (GOOD.replace("terminal", "reward"), "two columns are named reward"),
+        (GOOD.replace("3,2,3,1", "3,2,3,2"), "terminals must hold only True and False"),
+        (GOOD.split("\n")[0] + "\n", "there is no line after the header"),
+        ("", "there is no column obs_0"),
+        ("\xff\xfe\x00", "not a text file in UTF-8"),
+    ],
+)
+def test_bad_csv(text, message, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_csv_as_spreadsheets_write_it(tmp_path):
+    """A byte order mark, Windows line ends, quotes, spaces, an empty line at the end."""
+    text = GOOD.replace("\n", "\r\n").replace("2,2,3,0", '"2", 2,3.0, FALSE') + "\r\n"
+    (tmp_path / "log.csv").write_bytes(text.encode("utf-8-sig"))
+    store, _ = load(tmp_path / "log.csv")
+    assert store.observations[:, 0].tolist() == [1, 2]
+    assert store.next_observations[:, 0].tolist() == [2, 3]
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "log.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UsageError, match="pip install pyarrow"):
+        load(tmp_path / "log.parquet")
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    store = make_store((5, 7), obs=3, act=2)
+    columns = {f"obs_{i}": values for i, values in enumerate(store.observations.T)}
+    columns |= {f"next_obs_{i}": values for i, values in enumerate(store.next_observations.T)}
+    columns |= {f"act_{i}": values for i, values in enumerate(store.actions.T)}
+    columns |= {"reward": store.rewards, "terminal": store.terminals, "timeout": store.timeouts}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "log.parquet")
+    assert_same(load(tmp_path / "log.parquet")[0], store)
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        load(tmp_path / "bad.parquet")
+
+
+# -- the documentation ---------------------------------------------------------------------------
+
+
+def test_every_example_in_the_documentation_runs(tmp_path):
+    """The blocks run in order; what a comment behind `print` promises is what is printed."""
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), flags=re.DOTALL)
+    assert len(blocks) >= 8
+    code = "\n".join(blocks)
+    environment = {**os.environ, "PYTHONPATH": str(DOCS.parents[1])}
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    promised = re.findall(r"print\(.*?\)  # (.*)", code)
+    assert len(promised) == 3
+    for line in promised:
+        assert line in run.stdout.splitlines()
