@@ -254,7 +254,8 @@ class Trainer:
         if self.step <= self.config.start_steps:
             return rng.uniform(-1, 1, size).astype(np.float32)
         noise = self.config.exploration * rng.standard_normal(size, dtype=np.float32)
-        return np.clip(self.agent.act(self.episode.obs[np.newaxis])[0] + noise, -1, 1)
+        action: NDArray[np.float32] = self.agent.act(self.episode.obs[np.newaxis])[0] + noise
+        return action.clip(-1, 1)
 
     def _learn(self) -> None:
         batch = self.replay.sample(self.rngs["sampling"], self.config.batch_size)

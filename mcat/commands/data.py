@@ -167,7 +167,7 @@ def info(source: str, as_json: bool) -> None:
     told = {key: value for key, value in metadata.items() if not isinstance(value, list | dict)}
     told |= {k: json.dumps(metadata[k]) for k in ("task", "policy", "versions") if k in metadata}
     rows = [(key, str(value)) for key, value in (facts | told).items()]
-    print_table(source, ("", ""), rows)
+    print_table(source, [("", ""), *rows])
 
 
 @dataset.command()

@@ -11,9 +11,10 @@ import click
 from mcat.commands.options import task_from, task_options
 from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
-from mcat.envs.robots import ROBOTS, Robot, as_text
+from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError, unknown
+from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
 
 
 @click.group()
@@ -23,30 +24,19 @@ def envs() -> None:
 
 @envs.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_envs(as_json: bool) -> None:
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print docs/environments.md.")
+def list_envs(as_json: bool, as_markdown: bool) -> None:
     """List every robot and task family."""
     if as_json:
         robots = {robot.name: _robot_dict(robot) for robot in ROBOTS.values()}
         families = {name: item.to_dict() for name, item in FAMILIES.items()}
         click.echo(json.dumps({"robots": robots, "families": families}, indent=2))
         return
-    print_table(
-        "Robots",
-        ("robot", "gymnasium id", "obs", "act", "parameters", "what it is"),
-        [
-            (r.name, r.env_id, str(r.observation_size), str(r.action_size),
-             " ".join(p.name for p in r.parameters), r.summary)
-            for r in ROBOTS.values()
-        ],
-    )  # fmt: skip
-    print_table(
-        "Families",
-        ("family", "varies", "train", "test", "delay"),
-        [
-            (f.name, f.varies, _values(f, f.train), _values(f, f.test), str(f.train[0].delay))
-            for f in FAMILIES.values()
-        ],
-    )
+    if as_markdown:
+        click.echo(page(), nl=False)
+        return
+    print_table("Robots", robot_rows())
+    print_table("Families", family_rows())
     click.echo("More: mcat envs show NAME")
 
 
@@ -68,12 +58,13 @@ def _show_family(item: Family, as_json: bool) -> None:
         click.echo(json.dumps(item.to_dict(), indent=2))
         return
     click.echo(f"{item.title}{f' ({item.note})' if item.note else ''}")
-    rows = [
+    rows: list[tuple[str, ...]] = [("split", "task", "gymnasium id", "keyword arguments")]
+    rows += [
         (split, task.label(item.varies), task.spec.env_id, json.dumps(task.kwargs()))
         for split in ("train", "test")
         for task in item.split(split)
     ]
-    print_table(item.name, ("split", "task", "gymnasium id", "keyword arguments"), rows)
+    print_table(item.name, rows)
 
 
 def _show_robot(robot: Robot, as_json: bool) -> None:
@@ -84,8 +75,7 @@ def _show_robot(robot: Robot, as_json: bool) -> None:
         f"{robot.env_id}: {robot.summary}\n{robot.observation_size} observations, "
         f"{robot.action_size} actions in [-1, 1], {robot.horizon} steps per episode"
     )
-    rows = [(p.name, as_text(p.default), p.describe(), p.help) for p in robot.parameters]
-    print_table(robot.name, ("parameter", "stock", "values", "what it does"), rows)
+    print_table(robot.name, parameter_rows(robot))
     members = [
         item.name for item in FAMILIES.values() if robot.name in {t.robot for t in item.tasks}
     ]
@@ -205,9 +195,3 @@ def _robot_dict(robot: Robot) -> dict[str, Any]:
             for p in robot.parameters
         },
     }
-
-
-def _values(item: Family, tasks: tuple[Task, ...]) -> str:
-    if item.varies in tasks[0].params if tasks else False:
-        return " ".join(as_text(task.params[item.varies]) for task in tasks)
-    return " ".join(task.label() for task in tasks)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows under a heading; piped output is not wrapped, so that it can be searched."""
+def print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
+    """Print rows, the first being the heading; piped output is not wrapped, to be searchable."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for column in columns:
+    heading, *body = rows
+    for column in heading:
         table.add_column(column, overflow="fold")
-    for row in rows:
+    for row in body:
         table.add_row(*row)
     console = Console()
     if not console.is_terminal:

@@ -85,23 +85,21 @@ def list_policies(as_json: bool) -> None:
 
     found = packaged_policies()
     if as_json:
-        rows = [
+        listed = [
             {**item._asdict(), "task": item.task.to_dict(), "path": str(item.path)}
             for item in found
         ]
-        click.echo(json.dumps(rows, indent=2))
+        click.echo(json.dumps(listed, indent=2))
         return
-    print_table(
-        "Packaged policies",
-        ("task", "level", "steps", "return", "file"),
-        [
-            (
-                item.path.stem.rpartition("-")[0],
-                item.level,
-                f"{item.step:,}",
-                f"{item.mean_return:,.0f}",
-                item.path.name,
-            )
-            for item in found
-        ],
-    )
+    rows: list[tuple[str, ...]] = [("task", "level", "steps", "return", "file")]
+    rows += [
+        (
+            item.path.stem.rpartition("-")[0],
+            item.level,
+            f"{item.step:,}",
+            f"{item.mean_return:,.0f}",
+            item.path.name,
+        )
+        for item in found
+    ]
+    print_table("Packaged policies", rows)

@@ -111,7 +111,7 @@ def render(
 
 
 def sheet(
-    tasks: Sequence[Task], path: Path, *, columns: int = 4, seed: int = 0, size: int = 320
+    tasks: Sequence[Task], path: Path, *, columns: int = 5, seed: int = 0, size: int = 256
 ) -> None:
     """Write one labelled picture per task, side by side."""
     from PIL import Image, ImageDraw, ImageFont

@@ -153,8 +153,11 @@ def stop_after(calls, number):
     ("number", "code"),
     [(signal.SIGINT, 130), (signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGUSR2, 75)],
 )
-@pytest.mark.parametrize("calls", [1, 20, 21, 39])
-def test_a_signal_keeps_all_finished_episodes_and_resume_completes(tmp_path, calls, number, code):
+@pytest.mark.parametrize(("calls", "shard"), [(1, 60), (20, 500), (21, 60), (39, 500)])
+def test_a_signal_keeps_all_finished_episodes_and_resume_completes(
+    tmp_path, monkeypatch, calls, shard, number, code
+):
+    monkeypatch.setattr(collecting, "SHARD_TRANSITIONS", shard)  # one round, or all of them
     run(tmp_path / "clean.h5")
     path = tmp_path / "a.h5"
     with pytest.raises(StoppedError, match="--resume") as caught:

@@ -370,6 +370,8 @@ def test_reach_policy_of_the_source_goal_scores_as_in_appendix_e(goal: tuple, pa
 
 
 def test_push_policy_pushes(sims: dict[str, Manipulation]) -> None:
+    # A mean of 30 scatters by ±22 around 324, so the interval holds for most seeds, not for all
+    # (separate seeds 0 to 29 give 355). The slow test below is the statistical statement.
     scores = returns(sims["push"], scripted_policy("push"), 30, np.random.default_rng(0))
     assert 280.0 <= scores.mean() <= 340.0
     assert scores.min() > 0.0
@@ -379,7 +381,7 @@ def test_push_policy_pushes(sims: dict[str, Manipulation]) -> None:
 def test_push_policy_pushes_over_many_starts() -> None:
     sim, policy = Manipulation("push"), scripted_policy("push")
     scores = [returns(sim, policy, 1, np.random.default_rng(seed))[0] for seed in range(300)]
-    assert 280.0 <= np.mean(scores) <= 340.0  # 30 episodes alone scatter by ±21
+    assert 280.0 <= np.mean(scores) <= 340.0  # standard error 7
 
 
 def check_weak_grippers(robot: str, policy: str, episodes: int) -> None:
@@ -394,12 +396,13 @@ def test_push_policy_fails_with_the_weak_gripper(robot: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("robot", TARGETS)
-@pytest.mark.parametrize("policy", ["push", "source"])
+@pytest.mark.parametrize(
+    ("robot", "policy"), sorted({(r, p) for r in TARGETS for p in ("push", SOURCE_POLICY[r])})
+)
 def test_source_policies_fail_with_the_weak_gripper_over_30_episodes(
     robot: str, policy: str
 ) -> None:
-    check_weak_grippers(robot, SOURCE_POLICY[robot] if policy == "source" else policy, 30)
+    check_weak_grippers(robot, policy, episodes=30)
 
 
 def test_only_the_gripper_makes_push_fail_on_the_cube(sims: dict[str, Manipulation]) -> None:

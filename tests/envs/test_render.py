@@ -79,7 +79,7 @@ def test_mp4(tmp_path):
 def test_a_sheet_of_a_family(tmp_path):
     done = render("--family hopper-size --out sheet.png", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert picture(tmp_path / "sheet.png").shape == (2 * 320, 4 * 320, 3)
+    assert picture(tmp_path / "sheet.png").shape == (2 * 256, 5 * 256, 3)
 
 
 @pytest.mark.parametrize("backend", ["", "osmesa"], ids=["none set", "set to osmesa"])
