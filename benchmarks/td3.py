@@ -144,11 +144,13 @@ def products(obs: int, act: int) -> Updates:
     # Actor: the target each time; its own actions and weight gradients every 2nd time.
     count(obs, act, forward=1.5, weights=0.5, inputs_too=0)
 
+    outputs = [torch.empty(len(a), b.shape[1]) for _, a, b in needed]
+
     def run(count: int) -> None:
-        for rate, a, b in needed:
-            out = torch.empty(len(a), b.shape[1])
-            for _ in range(round(rate * count)):
-                torch.mm(a, b, out=out)
+        for update in range(count):  # in turn, so that operands leave the cache as in an update
+            for (rate, a, b), out in zip(needed, outputs, strict=True):
+                for _ in range(int((update + 1) * rate) - int(update * rate)):
+                    torch.mm(a, b, out=out)
 
     return run
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import TracebackType
 from typing import Any, Self
 
 PLAIN_INTERVAL = 30.0  # seconds between lines when stderr is not a terminal
@@ -45,12 +44,7 @@ class Progress:
             self._open_bar()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._bar is not None:
             self._bar.stop()
         elif not self.quiet:

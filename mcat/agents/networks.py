@@ -20,7 +20,7 @@ def keep_freed_memory() -> None:
     """Make glibc keep the memory of activations from one update to the next.
 
     It hands freed memory back to the system above a threshold, and each page then costs a fault to
-    get again: 5 to 10 % of an update. The threshold follows the largest block freed so far.
+    get again: about 5 % of an update. The threshold follows the largest block freed so far.
     """
     torch.empty(31 << 20, dtype=torch.uint8)
 
@@ -44,8 +44,9 @@ class _Layers(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        depth = len(ctx.saved_tensors) // 2
-        weights, inputs = ctx.saved_tensors[:depth], ctx.saved_tensors[depth:]
+        saved = ctx.saved_tensors
+        depth = len(saved) // 2
+        weights, inputs = saved[:depth], saved[depth:]
         wants_input, wants_weights = ctx.needs_input_grad[:2]
         found: list[Tensor | None] = []
         for layer in reversed(range(depth)):

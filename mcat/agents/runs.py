@@ -10,10 +10,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from mcat.errors import CannotCreateError, DataError, MissingInputError
+from mcat.errors import CannotCreateError, DataError
 from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
 
 if TYPE_CHECKING:
@@ -100,12 +99,7 @@ class Metrics:
     def __enter__(self) -> Metrics:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._board is not None:
             self._board.close()
 
@@ -135,11 +129,10 @@ def save_checkpoint(folder: Path, step: int, tensors: Arrays, state: dict[str, A
         path.unlink(missing_ok=True)
 
 
-def load_checkpoint(folder: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The newest checkpoint that is sound.
+def load_checkpoint(folder: Path) -> tuple[Arrays, dict[str, Any]] | None:
+    """The newest checkpoint that is sound, None if none was written yet.
 
     Raises:
-        MissingInputError: if there is none.
         DataError: if there are some and all are damaged.
     """
     damaged: DataError | None = None
@@ -148,7 +141,9 @@ def load_checkpoint(folder: Path) -> tuple[Arrays, dict[str, Any]]:
             return load_safetensors(path)
         except DataError as error:
             damaged = damaged or error
-    raise damaged or MissingInputError(f"no checkpoint in {folder}: the run has to start anew")
+    if damaged:
+        raise damaged
+    return None
 
 
 def _checkpoints(folder: Path) -> list[Path]:

@@ -137,37 +137,39 @@ def train(config: TrainConfig) -> TrainResult:
         StoppedError: if a signal came and everything is saved.
     """
     torch.set_num_threads(config.threads)
+    trainer = Trainer(config)  # refuses what cannot work before anything is made
     if not config.resume:
         create_run_folder(config.out)
     elif not (config.out / "run.json").is_file():
         raise MissingInputError(f"no run to resume in {config.out}: start it without --resume")
     with claimed(config.out / ".lock", str(config.out)):
         remove_stale_files(config.out)
-        _record_start(config)
-        trainer = Trainer(config)
+        record = _record(config)
         if config.resume:
             trainer.resume()
+        write_json(config.out / "run.json", record, overwrite=True)
         with Metrics(config.out, COLUMNS, until=trainer.step) as metrics, Interrupts() as stop:
             trainer.run(metrics, stop)
     return trainer.result()
 
 
-def _record_start(config: TrainConfig) -> None:
-    """Write `run.json`, or on resuming check against it that this is still the same run."""
-    path = config.out / "run.json"
+def _record(config: TrainConfig) -> dict[str, Any]:
+    """What `run.json` shall say; on resuming, only if this is still the same run."""
     new = config.to_dict()
-    if config.resume:
-        old = read_json(path).get("config", {})
-        changed = sorted(key for key in new.keys() | old.keys() if new.get(key) != old.get(key))
-        fixed = [key for key in changed if key not in RESUME_MAY_CHANGE]
-        if fixed:
-            raise UsageError(
-                f"{config.out} was started with other values of {', '.join(fixed)}:"
-                " resume it with those, or start another run"
-            )
-        if not changed:
-            return
-    write_json(path, {"config": new, **provenance()}, overwrite=True)
+    if not config.resume:
+        return {"config": new, **provenance()}
+    record: dict[str, Any] = read_json(config.out / "run.json")
+    old = record.get("config") if isinstance(record, dict) else None
+    if not isinstance(old, dict):
+        raise DataError(f"{config.out / 'run.json'}: not the record of a training run")
+    changed = sorted(key for key in new.keys() | old.keys() if new.get(key) != old.get(key))
+    fixed = [key for key in changed if key not in RESUME_MAY_CHANGE]
+    if fixed:
+        raise UsageError(
+            f"{config.out} was started with other values of {', '.join(fixed)}:"
+            " resume it with those, or start another run"
+        )
+    return record | {"config": new}
 
 
 class Trainer:
@@ -223,14 +225,19 @@ class Trainer:
                 progress.advance(1)
                 if stop.requested and self.step < config.steps:
                     self.save()
-                    raise stop.error(f"stopped after {self.step} steps, saved in {config.out}")
+                    raise stop.error(
+                        f"stopped after {self.step} steps, saved in {config.out}:"
+                        " the same command with --resume goes on"
+                    )
 
     def result(self) -> TrainResult:
         """What a finished run made."""
         steps = sorted({*self.config.snapshots, self.config.steps})
+        paths = map(self._policy_path, steps)
         return TrainResult(
             out=self.config.out,
-            policies=tuple(self._policy_path(step) for step in steps),
+            # A snapshot asked for on resuming may lie before the step the run had reached.
+            policies=tuple(path for path in paths if path.is_file()),
             mean_return=float(np.mean(self.latest_returns)),
         )
 
@@ -355,8 +362,11 @@ class Trainer:
         save_checkpoint(self.checkpoints, self.step, tensors, state)
 
     def resume(self) -> None:
-        """Restore the newest sound checkpoint."""
-        tensors, state = load_checkpoint(self.checkpoints)
+        """Restore the newest sound checkpoint; a run stopped before its first starts again."""
+        checkpoint = load_checkpoint(self.checkpoints)
+        if checkpoint is None:
+            return
+        tensors, state = checkpoint
         try:
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
@@ -371,3 +381,5 @@ class Trainer:
             {name.removeprefix("td3."): torch.from_numpy(array) for name, array in tensors.items()}
         )
         self.episode.bring_back(seed, self.replay.latest_actions(length))
+        if self.step > self.config.steps:
+            raise UsageError(f"{self.config.out} has made {self.step} steps already: ask for more")

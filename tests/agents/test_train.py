@@ -156,11 +156,24 @@ def test_a_damaged_newest_checkpoint_falls_back_on_the_one_before(tmp_path):
     assert found == contents(tmp_path / "clean")
 
 
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path, clean):
+    train(config(tmp_path / "run", steps=40, checkpoint_every=40))
+    (tmp_path / "run/checkpoints/step-0000000040.safetensors").unlink()
+    train(config(tmp_path / "run", snapshots=(130,), resume=True))
+    found = contents(tmp_path / "run")
+    found.pop("policy-40.safetensors")
+    assert found == clean[1]
+
+
 def test_a_finished_run_is_not_trained_again(clean):
     result, expected = clean
     again = train(config(result.out, snapshots=(130,), resume=True))
     assert again == result
     assert contents(result.out) == expected
+    with pytest.raises(UsageError, match="240 steps already"):
+        train(config(result.out, steps=200, resume=True))
+    record = json.loads((result.out / "run.json").read_text())
+    assert record["config"]["steps"] == 240
 
 
 def test_seeds_differ_and_a_fresh_process_gives_the_same_weights(tmp_path, clean):
@@ -180,7 +193,7 @@ def test_seeds_differ_and_a_fresh_process_gives_the_same_weights(tmp_path, clean
 
 # --- signals and kills ------------------------------------------------------------------------
 
-LONG = 2_000  # steps of the runs that are shot at
+LONG = 1_200  # steps of the runs that are shot at
 
 
 def _child(out: Path, resume: bool) -> None:
@@ -361,7 +374,8 @@ def test_resuming_with_other_values_names_them(clean):
         {"steps": 0},
         {"seed": -1},
         {"start_steps": -1},
-        {"replay_capacity": 60},
+        {"replay_capacity": 60},  # less than an episode
+        {"replay_capacity": 110},  # not whole segments
         {"snapshots": (241,)},
         {"snapshots": (0,)},
         {"evaluation_episodes": 0},

@@ -120,6 +120,7 @@ def test_mutated_sealed_files_are_all_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_mutated_sealed_files_are_all_refused_10000(tmp_path):
     check_sealed_mutants(tmp_path, 10_000)
 
@@ -182,6 +183,7 @@ def test_mutated_unsealed_and_resealed_files_leave_the_caller_alive(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_mutated_unsealed_and_resealed_files_leave_the_caller_alive_600(tmp_path):
     check_foreign_mutants(tmp_path, 600)
 

@@ -126,6 +126,7 @@ def test_kills_break_nothing_and_resume_gives_the_same_file(tmp_path, clean):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_kills_break_nothing_and_resume_gives_the_same_file_200(tmp_path, clean):
     check_kills(tmp_path, clean, 200)
 
@@ -263,6 +264,7 @@ def test_one_of_four_racing_processes_wins(tmp_path, clean):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_one_of_four_racing_processes_wins_50(tmp_path, clean):
     check_races(tmp_path, clean, 50)
     check_races(tmp_path, clean, 10, locking=False)
