@@ -63,9 +63,14 @@ def create_run_folder(path: Path) -> None:
     Raises:
         CannotCreateError: if there is something already, or it cannot be made.
     """
-    if path.exists() or path.is_symlink():
-        raise CannotCreateError(f"{path} exists already: pass --resume or choose another folder")
     with io_errors(path, "write"):
+        # What a process killed before it wrote run.json leaves is hidden, and no run yet.
+        if path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir()):
+            return
+        if path.exists() or path.is_symlink():
+            raise CannotCreateError(
+                f"{path} exists already: pass --resume or choose another folder"
+            )
         path.mkdir(parents=True)
 
 

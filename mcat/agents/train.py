@@ -136,20 +136,21 @@ def train(config: TrainConfig) -> TrainResult:
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came and everything is saved.
     """
-    torch.set_num_threads(config.threads)
-    trainer = Trainer(config)  # refuses what cannot work before anything is made
-    if not config.resume:
-        create_run_folder(config.out)
-    elif not (config.out / "run.json").is_file():
-        raise MissingInputError(f"no run to resume in {config.out}: start it without --resume")
-    with claimed(config.out / ".lock", str(config.out)):
-        remove_stale_files(config.out)
-        record = _record(config)
-        if config.resume:
-            trainer.resume()
-        write_json(config.out / "run.json", record, overwrite=True)
-        with Metrics(config.out, COLUMNS, until=trainer.step) as metrics, Interrupts() as stop:
-            trainer.run(metrics, stop)
+    with Interrupts() as stop:
+        torch.set_num_threads(config.threads)
+        trainer = Trainer(config)  # refuses what cannot work before anything is made
+        if not config.resume:
+            create_run_folder(config.out)
+        elif not (config.out / "run.json").is_file():
+            raise MissingInputError(f"no run to resume in {config.out}: start it without --resume")
+        with claimed(config.out / ".lock", str(config.out)):
+            remove_stale_files(config.out)
+            record = _record(config)
+            if config.resume:
+                trainer.resume()
+            write_json(config.out / "run.json", record, overwrite=True)
+            with Metrics(config.out, COLUMNS, until=trainer.step) as metrics:
+                trainer.run(metrics, stop)
     return trainer.result()
 
 

@@ -28,30 +28,29 @@ from mcat.safe_io import StrPath, io_errors, new_file, new_folder, read_json, wr
 MINARI_VERSION = "0.5.0"  # of the layout below; Minari 0.5.0 and later read it
 
 _ID = re.compile(r"([\w-]+/)*[\w-]+-v\d+", re.ASCII)
-_READERS = {
-    ".h5": read_dataset,
-    ".hdf5": read_dataset,
-    ".csv": read_csv,
-    ".parquet": read_parquet,
-}
+_TABLES = {".csv": read_csv, ".parquet": read_parquet}
 
 
-def load(source: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
+def load(source: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStore, dict[str, Any]]:
     """The episodes and metadata of any source: what every command calls.
 
     Args:
         source: A file of mcat or D4RL (.h5, .hdf5), a log (.csv, .parquet), or the folder or the
             id of a Minari data set.
+        trust_seal: False parses even sealed files in a child process; see `read_dataset`.
     """
     path = Path(source)
     if path.is_dir() or (_ID.fullmatch(str(source)) and not path.exists()):
         return import_minari(source)
     if not path.exists():
         raise MissingInputError(f"{path} does not exist: name a file, a Minari folder or id")
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise UsageError(f"{path}: cannot tell its format, name it {', '.join(_READERS)}")
-    return reader(path)
+    suffix = path.suffix.lower()
+    if suffix in (".h5", ".hdf5"):
+        return read_dataset(path, trust_seal=trust_seal)
+    if suffix not in _TABLES:
+        known = ", ".join((".h5", ".hdf5", *_TABLES))
+        raise UsageError(f"{path}: cannot tell its format, name it {known}")
+    return _TABLES[suffix](path)
 
 
 def import_minari(

@@ -196,8 +196,10 @@ def test_seeds_differ_and_a_fresh_process_gives_the_same_weights(tmp_path, clean
 LONG = 1_200  # steps of the runs that are shot at
 
 
-def _child(out: Path, resume: bool) -> None:
+def _child(out: Path, resume: bool, started=None) -> None:
     try:
+        if started:
+            started.set()
         train(config(out, steps=LONG, resume=resume, checkpoint_every=150, evaluate_every=400))
     except McatError as error:
         (out / "message").write_text(str(error))
@@ -206,12 +208,12 @@ def _child(out: Path, resume: bool) -> None:
 
 
 def shoot(out: Path, number: signal.Signals, delay: float, resume: bool) -> int:
-    """Runs training in a forked process, signals it some time after it began to learn."""
-    process = multiprocessing.get_context("fork").Process(target=_child, args=(out, resume))
+    """Runs training in a forked process and signals it some time after it started."""
+    fork = multiprocessing.get_context("fork")
+    started = fork.Event()
+    process = fork.Process(target=_child, args=(out, resume, started))
     process.start()
-    deadline = time.monotonic() + 60
-    while not any((out / "checkpoints").glob("step-*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert started.wait(60)
     time.sleep(delay)
     os.kill(process.pid, number)
     process.join(60)
@@ -234,13 +236,13 @@ def check_signals(out: Path, expected: dict[str, str], shots) -> None:
     for number, delay in shots:
         code = shoot(out, number, delay, resume)
         assert code in (0, codes[number])  # 0: it was faster than the signal
-        resume = True
+        resume = (out / "run.json").exists()  # a kill may have come before there was a run
         if code == 0:
             break
-        _, state = load_checkpoint(out / "checkpoints")
         if number != signal.SIGKILL:  # saved at the very step it stopped at
+            _, state = load_checkpoint(out / "checkpoints")
             assert f"stopped after {state['step']} steps" in (out / "message").read_text()
-    process = multiprocessing.get_context("fork").Process(target=_child, args=(out, True))
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(out, resume))
     process.start()
     process.join(120)
     assert process.exitcode == 0
@@ -249,7 +251,7 @@ def check_signals(out: Path, expected: dict[str, str], shots) -> None:
 
 
 def test_signals_and_kills_leave_a_run_that_resumes_exactly(tmp_path, clean_long):
-    shots = [(signal.SIGTERM, 0.0), (signal.SIGINT, 0.2), (signal.SIGKILL, 0.3)]
+    shots = [(signal.SIGTERM, 0.1), (signal.SIGINT, 0.5), (signal.SIGKILL, 0.7)]
     check_signals(tmp_path / "run", clean_long, shots)
 
 
@@ -259,7 +261,7 @@ def test_many_signals_and_kills(tmp_path, clean_long):
     rng = np.random.default_rng(0)
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGKILL)
     for trial in range(15):
-        shots = [(rng.choice(numbers), rng.uniform(0, 0.8)) for _ in range(4)]
+        shots = [(rng.choice(numbers), rng.uniform(0.05, 1.5)) for _ in range(4)]
         check_signals(tmp_path / f"run{trial}", clean_long, shots)
 
 
@@ -323,6 +325,9 @@ def test_a_run_is_neither_overwritten_nor_invented(tmp_path, clean):
     with pytest.raises(CannotCreateError, match="exists already"):
         train(config(result.out))
     assert contents(result.out) == expected
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed/.lock").touch()
+    train(config(tmp_path / "killed", steps=10))
     with pytest.raises(MissingInputError, match="no run to resume"):
         train(config(tmp_path / "nothing", resume=True))
     assert not (tmp_path / "nothing").exists()
