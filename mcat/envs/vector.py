@@ -51,8 +51,10 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
         self._generators = [np.random.default_rng() for _ in self.tasks]
-        observations = np.zeros((n, self.tasks[0].spec.observation_size))
-        self._herd = self.simulations[0].herd(self.simulations, observations)
+        self._observations = np.zeros((n, self.tasks[0].spec.observation_size))
+        self._rows = list(self._observations)
+        self._rewards = np.zeros(n)
+        self._unstable = [False] * n
         self._owed = np.zeros(n)
         self._elapsed = np.zeros(n, dtype=np.int64)
         self._horizons = np.array([task.horizon for task in self.tasks])
@@ -86,45 +88,50 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             if seeds[i] is not None:
                 self._generators[i] = gym.utils.seeding.np_random(seeds[i])[0]
             self.simulations[i].reset(self._generators[i])
-            self.simulations[i].observe(self._herd.observations[i])
+            self.simulations[i].observe(self._rows[i])
+            self._unstable[i] = False
         self._owed[mask] = 0.0
         self._elapsed[mask] = 0
         self._parked[mask] = False
-        self._herd.faulty[mask] = False
-        return self._herd.observations.copy(), dict(self._info)
+        return self._observations.copy(), dict(self._info)
 
     def step(
         self, actions: Any
     ) -> tuple[Array, Array, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Advance every sub-environment that is not parked by one action."""
         actions = checked_actions(actions, self._action_shape)
-        herd, live = self._herd, ~self._parked
-        actions = herd.prepare(actions)
+        live = ~self._parked
+        self._rewards.fill(0.0)
         mine, *others = self._shares(live)  # the calling thread takes a share itself
-        helpers = [self._pool.submit(herd.advance, share, actions) for share in others]
-        herd.advance(mine, actions)
+        helpers = [self._pool.submit(self._advance, share, actions) for share in others]
+        self._advance(mine, actions)
         for helper in helpers:
             helper.result()
-        herd.finish(actions)
         info = dict(self._info)
-        if herd.faulty.any():
+        if True in self._unstable:
             faults = np.array([simulation.fault for simulation in self.simulations], dtype=object)
-            info |= {"unstable": herd.faulty.copy(), "fault": faults}
+            info |= {"unstable": np.array(self._unstable), "fault": faults}
+            self._parked |= self._unstable
         self._elapsed += live
-        self._parked |= (self._elapsed >= self._horizons) | herd.faulty
-        rewards = np.where(live, herd.rewards, 0.0)
-        if self._any_delay:
-            rewards = self._delayed(rewards, live)
-        return herd.observations.copy(), rewards, self._never.copy(), self._parked.copy(), info
+        self._parked |= self._elapsed >= self._horizons
+        rewards = self._delayed(live) if self._any_delay else self._rewards.copy()
+        return self._observations.copy(), rewards, self._never.copy(), self._parked.copy(), info
+
+    def _advance(self, indices: list[int], actions: Array) -> None:
+        for i in indices:
+            simulation = self.simulations[i]
+            self._rewards[i] = simulation.step(actions[i], self._rows[i])
+            if simulation.fault is not None:
+                self._unstable[i] = True
 
     def _shares(self, live: NDArray[np.bool_]) -> list[list[int]]:
         """Who is still moving, dealt out to the threads."""
         moving = np.flatnonzero(live).tolist()
         return [moving[k :: self._threads] for k in range(self._threads)]
 
-    def _delayed(self, rewards: Array, live: NDArray[np.bool_]) -> Array:
+    def _delayed(self, live: NDArray[np.bool_]) -> Array:
         """Pay every `delay` steps, and what is owed at the end, as `wrappers.DelayedReward`."""
-        self._owed += rewards
+        self._owed += self._rewards
         due = live & ((self._elapsed % self._delays == 0) | self._parked)
         paid = np.where(due, self._owed, 0.0)
         self._owed[due] = 0.0
