@@ -45,7 +45,7 @@ format: install
 	$(BIN)/ruff format .
 
 bench: install
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python -W ignore $$script; done
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,8 +9,10 @@ needs jax (`pip install "minari[create]"`).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -142,6 +144,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
+    if importlib.util.find_spec("jax") is None:
+        sys.exit("skipped: Minari's DataCollector needs jax, pip install 'minari[create]'")
     torch.set_num_threads(1)
     for robot in ROBOTS:
         task = Task(robot)

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @click.option("--max-unstable", default=0.01, show_default=True, type=click.FloatRange(0, 1),
               help="Share of episodes that may diverge.")  # fmt: skip
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1),
+              help="Threads that share the physics; no part of the result.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def collect(
     env: str | None,
@@ -164,8 +165,11 @@ def info(source: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**facts, "metadata": metadata}, indent=2))
         return
-    told = {key: value for key, value in metadata.items() if not isinstance(value, list | dict)}
-    told |= {k: json.dumps(metadata[k]) for k in ("task", "policy", "versions") if k in metadata}
+    told = {
+        key: value if isinstance(value, str | int) else json.dumps(value)
+        for key, value in metadata.items()
+        if key in ("task", "policy", "seed", "unstable_episodes", "format_version", "versions")
+    }
     rows = [(key, str(value)) for key, value in (facts | told).items()]
     print_table(source, [("", ""), *rows])
 
