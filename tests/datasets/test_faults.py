@@ -154,11 +154,11 @@ def test_a_kill_loses_at_most_one_shard(tmp_path, clean):
         assert finished - SHARD <= assert_durable(out, episodes) <= finished
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_random_signals_end_with_the_right_code_and_resume_works(tmp_path, clean, number):
+def check_signals(tmp_path, clean, number, times):
+    """A signal at a random moment ends it with the right code, and a resume completes it."""
     expected, episodes, seconds = clean
     rng = np.random.default_rng(int(number))
-    for i in range(4):
+    for i in range(times):
         out = tmp_path / f"{i}.h5"
         child = spawn(out, resume=True)
         # Not before the handlers are there: a process that has not begun just dies.
@@ -171,6 +171,11 @@ def test_random_signals_end_with_the_right_code_and_resume_works(tmp_path, clean
         assert assert_durable(out, episodes) > 0 or code == 0
         assert wait(spawn(out, resume=True)) == 0
         assert content_hash(out) == expected
+
+
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 50), (signal.SIGTERM, 10)])
+def test_random_signals_end_with_the_right_code_and_resume_works(tmp_path, clean, number, times):
+    check_signals(tmp_path, clean, number, times)
 
 
 # ---- full disks
@@ -211,13 +216,13 @@ def small_disk(folder, size):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_ends_with_74_and_keeps_the_shards(tmp_path, clean):
+def check_full_disks(tmp_path, clean, times):
     expected, episodes, _ = clean
     disk = tmp_path / "disk"
     with small_disk(disk, "2M"):
         filler = disk / "filler"
         outcomes = set()
-        for free in np.linspace(205_000, 330_000, 6):  # enough at first sight, then not
+        for free in np.linspace(205_000, 330_000, times):  # enough at first sight, then not
             filler.write_bytes(b"\0" * (2 * 2**20 - int(free) // 4096 * 4096))
             out = disk / "a.h5"
             code = wait(spawn(out))
@@ -230,6 +235,10 @@ def test_a_full_disk_ends_with_74_and_keeps_the_shards(tmp_path, clean):
             out.unlink()
     assert (0, 0) in outcomes
     assert any(code == 74 and rows > 0 for code, rows in outcomes)
+
+
+def test_a_full_disk_ends_with_74_and_keeps_the_shards(tmp_path, clean):
+    check_full_disks(tmp_path, clean, 20)
 
 
 def test_too_little_space_is_found_before_the_first_step(tmp_path, monkeypatch):
