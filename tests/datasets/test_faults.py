@@ -154,8 +154,8 @@ def test_a_kill_loses_at_most_one_shard(tmp_path, clean):
         assert finished - SHARD <= assert_durable(out, episodes) <= finished
 
 
-def check_signals(tmp_path, clean, number, times):
-    """A signal at a random moment ends it with the right code, and a resume completes it."""
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 50), (signal.SIGTERM, 10)])
+def test_random_signals_end_with_the_right_code_and_resume_works(tmp_path, clean, number, times):
     expected, episodes, seconds = clean
     rng = np.random.default_rng(int(number))
     for i in range(times):
@@ -171,11 +171,6 @@ def check_signals(tmp_path, clean, number, times):
         assert assert_durable(out, episodes) > 0 or code == 0
         assert wait(spawn(out, resume=True)) == 0
         assert content_hash(out) == expected
-
-
-@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 50), (signal.SIGTERM, 10)])
-def test_random_signals_end_with_the_right_code_and_resume_works(tmp_path, clean, number, times):
-    check_signals(tmp_path, clean, number, times)
 
 
 # ---- full disks
@@ -216,13 +211,13 @@ def small_disk(folder, size):
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def check_full_disks(tmp_path, clean, times):
+def test_a_full_disk_ends_with_74_and_keeps_the_shards(tmp_path, clean):
     expected, episodes, _ = clean
     disk = tmp_path / "disk"
     with small_disk(disk, "2M"):
         filler = disk / "filler"
         outcomes = set()
-        for free in np.linspace(205_000, 330_000, times):  # enough at first sight, then not
+        for free in np.linspace(205_000, 330_000, 20):  # enough at first sight, then not
             filler.write_bytes(b"\0" * (2 * 2**20 - int(free) // 4096 * 4096))
             out = disk / "a.h5"
             code = wait(spawn(out))
@@ -235,10 +230,6 @@ def check_full_disks(tmp_path, clean, times):
             out.unlink()
     assert (0, 0) in outcomes
     assert any(code == 74 and rows > 0 for code, rows in outcomes)
-
-
-def test_a_full_disk_ends_with_74_and_keeps_the_shards(tmp_path, clean):
-    check_full_disks(tmp_path, clean, 20)
 
 
 def test_too_little_space_is_found_before_the_first_step(tmp_path, monkeypatch):
@@ -255,7 +246,8 @@ def test_too_little_space_is_found_before_the_first_step(tmp_path, monkeypatch):
 # ---- races
 
 
-def check_races(tmp_path, clean, races, *, locking=True):
+@pytest.mark.parametrize(("locking", "races"), [(True, 50), (False, 10)])
+def test_one_of_four_racing_processes_wins(tmp_path, clean, locking, races):
     expected = clean[0]
     for number in range(races):
         out = tmp_path / f"{number}.h5"
@@ -265,18 +257,6 @@ def check_races(tmp_path, clean, races, *, locking=True):
         assert content_hash(out) == expected
         assert [p.name for p in tmp_path.iterdir()] == [out.name]
         out.unlink()
-
-
-def test_one_of_four_racing_processes_wins(tmp_path, clean):
-    check_races(tmp_path, clean, 3)
-    check_races(tmp_path, clean, 2, locking=False)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_one_of_four_racing_processes_wins_50(tmp_path, clean):
-    check_races(tmp_path, clean, 50)
-    check_races(tmp_path, clean, 10, locking=False)
 
 
 # ---- outputs that cannot be
