@@ -30,7 +30,11 @@ def main() -> None:
 
     mcat("envs show ant-cripple")
     mcat(f"render --gallery --out {OUT}/robots.png", optional=True)
-    mcat(f"render --env push --policy scripted --steps 80 --out {OUT}/push.gif", optional=True)
+    mcat(
+        f"render --env push --policy scripted --steps 80 --width 240 "
+        f"--height 240 --out {OUT}/push.gif",
+        optional=True,
+    )
 
     # Logs of two machines: a cheetah, and the same cheetah with sluggish joints.
     for armature in (0.1, 0.5):
