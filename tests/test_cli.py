@@ -21,6 +21,7 @@ def elsewhere(tmp_path, monkeypatch):
     (tmp_path / "text.h5").write_text("not a data set")
     (tmp_path / "text.safetensors").write_text("not a policy")
     (tmp_path / "exists").mkdir()
+    (tmp_path / "exists" / "notes.txt").write_text("precious")
     (tmp_path / "taken.h5").write_text("precious")
 
 
