@@ -9,6 +9,7 @@ import pytest
 
 from mcat.cli import cli
 from mcat.reports.environments import family_rows, markdown, page
+from mcat.reports.policies import policy_rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -39,6 +40,7 @@ def test_readme_commands_exist():
 def test_tables_follow_the_declarations():
     assert markdown(family_rows()) in README
     assert (ROOT / "docs" / "environments.md").read_text().endswith(page())
+    assert markdown(policy_rows()) in (ROOT / "docs" / "policies.md").read_text()
 
 
 @pytest.mark.parametrize(

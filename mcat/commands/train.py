@@ -11,6 +11,7 @@ import click
 from mcat.commands.options import given_parameters, task_from, task_options
 from mcat.commands.tables import print_table
 from mcat.errors import UsageError
+from mcat.reports.environments import markdown
 
 
 @click.command()
@@ -79,27 +80,21 @@ def policies() -> None:
 
 @policies.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def list_policies(as_json: bool) -> None:
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="Print the table of docs/policies.md."
+)
+def list_policies(as_json: bool, as_markdown: bool) -> None:
     """List them: task, level, training steps and mean return over 10 episodes."""
     from mcat.agents.policies import packaged_policies
+    from mcat.reports.policies import policy_rows
 
-    found = packaged_policies()
     if as_json:
-        listed = [
+        found = [
             {**item._asdict(), "task": item.task.to_dict(), "path": str(item.path)}
-            for item in found
+            for item in packaged_policies()
         ]
-        click.echo(json.dumps(listed, indent=2))
-        return
-    rows: list[tuple[str, ...]] = [("task", "level", "steps", "return", "file")]
-    rows += [
-        (
-            item.path.stem.rpartition("-")[0],
-            item.level,
-            f"{item.step:,}",
-            f"{item.mean_return:,.0f}",
-            item.path.name,
-        )
-        for item in found
-    ]
-    print_table("Packaged policies", rows)
+        click.echo(json.dumps(found, indent=2))
+    elif as_markdown:
+        click.echo(markdown(policy_rows()))
+    else:
+        print_table("Packaged policies", policy_rows())
