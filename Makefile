@@ -6,8 +6,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Pictures without a screen; a user's own choice wins.
-export MUJOCO_GL ?= osmesa
 
 .PHONY: install demo test test-slow lint format bench clean
 
