@@ -22,6 +22,19 @@ def test_readme_python_runs(tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
 
 
+def test_the_translator_guide_runs_and_says_what_it_prints(tmp_path):
+    text = (ROOT / "docs" / "translator.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert "near [-0.5, 0.5]" in block
+    check = """
+found = translator.translate(observations=[[0.1, 0.2]], actions=[[0.5, -0.5]])
+assert np.abs(found - [[-0.5, 0.5]]).max() < 0.15, found
+assert policy_b(np.zeros((3, 2))).shape == (3, 2)
+"""
+    code = "import torch; torch.set_num_threads(1)\n" + block + check
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+
+
 def test_readme_commands_exist():
     """Every `mcat …` line names a command and options that there are."""
     lines = re.findall(r"^    mcat (.*?)(?:  +#.*)?$", README, flags=re.MULTILINE)

@@ -1,0 +1,295 @@
+"""The context encoder C and the forward model F, trained together (Eqs. 1 and 2).
+
+C reads the last K steps and says which machine this is. F predicts the next state from state,
+action and that context. The paper averages contexts over a task before they are used, but z_t also
+knows what the state lacks, such as velocities nobody measured, and averaging throws that away. So F
+also sees how the state moved in the last few steps before the very transition it is asked about.
+It does not see the actions of those steps: with them it could tell the machine from its own past
+instead of from the context, and would go on predicting the source when asked about the target.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mcat.datasets.views import Episodes
+from mcat.errors import DataError, DivergedError, UsageError
+from mcat.progress import Progress
+from mcat.translator.networks import Activation, Normaliser, mlp
+
+LOG_VARIANCE = (-10.0, 0.5)  # soft bounds (A5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextConfig:
+    """How C and F are built and trained.
+
+    Attributes:
+        history: K, the steps C sees.
+        future: M, the steps ahead whose transitions share one context.
+        all_future: Predict all M of them, as printed; else one drawn at random per row, which has
+            the same expected gradient at an M-th of the cost.
+        recent: Last steps whose state changes F sees directly; 0 as printed.
+        max_steps: Optimiser steps, if held-out error does not stop falling before.
+        patience: Evaluations without progress after which training stops.
+    """
+
+    history: int = 10
+    future: int = 10
+    all_future: bool = False
+    recent: int = 3
+    context_size: int = 10
+    encoder_hidden: tuple[int, ...] = (256, 128, 64)
+    forward_hidden: tuple[int, ...] = (200, 200, 200, 200)
+    encoder_activation: Activation = "swish"
+    forward_activation: Activation = "relu"
+    contrastive_weight: float = 1.0
+    margin: float = 1.0
+    learning_rate: float = 1e-3
+    batch_size: int = 256
+    max_steps: int = 10_000
+    evaluate_every: int = 250
+    patience: int = 6
+    feature_samples: int = 1024
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.recent <= self.history:
+            raise UsageError(f"recent must be 0 to {self.history} (history), not {self.recent}")
+        if min(self.history, self.future, self.batch_size, self.max_steps, self.patience) < 1:
+            raise UsageError("history, future, batch_size, max_steps and patience must be positive")
+
+
+class Windows(NamedTuple):
+    """Transitions with their own past, and the past from which their context is read."""
+
+    obs: Tensor  # (n, S)
+    action: Tensor  # (n, A)
+    change: Tensor  # (n, S), next state minus state
+    past: tuple[Tensor, Tensor]  # (n, K, S) state changes and (n, K, A) actions before it
+    context_past: tuple[Tensor, Tensor]  # the same before an earlier step of the episode
+
+
+class ContextModel(nn.Module):
+    """C, F and the scales of their inputs; `features` holds one averaged context per task."""
+
+    features: Tensor
+
+    def __init__(self, obs_size: int, act_size: int, tasks: int, config: ContextConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.obs_scale, self.act_scale = Normaliser(obs_size), Normaliser(act_size)
+        self.change_scale = Normaliser(obs_size)
+        step = obs_size + act_size
+        self.encoder = mlp(
+            config.history * step,
+            config.encoder_hidden,
+            config.context_size,
+            config.encoder_activation,
+        )
+        self.dynamics = mlp(
+            step + config.recent * obs_size + config.context_size,
+            config.forward_hidden,
+            2 * obs_size,
+            config.forward_activation,
+        )
+        self.register_buffer("features", torch.zeros(tasks, config.context_size))
+
+    def encode(self, past: tuple[Tensor, Tensor]) -> Tensor:
+        """C: the context `(n, Z)` of a past. Steps before an episode's start are zeros."""
+        changes, actions = past
+        steps = torch.cat((self._scaled(changes), actions), dim=2)
+        context: Tensor = self.encoder(steps.flatten(1))
+        return context
+
+    def predict(
+        self, obs: Tensor, action: Tensor, past: tuple[Tensor, Tensor], context: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """F: mean and log variance `(n, S)` of the state's change, in normalised units."""
+        inputs = [self.obs_scale(obs), self.act_scale(action), context]
+        if self.config.recent:
+            inputs.append(self._scaled(past[0][:, -self.config.recent :]).flatten(1))
+        mean, raw = self.dynamics(torch.cat(inputs, dim=1)).chunk(2, dim=1)
+        return mean, bounded_log_variance(raw)
+
+    def _scaled(self, changes: Tensor) -> Tensor:
+        """Scaled but not shifted, so that the zeros before an episode's start stay zeros."""
+        return changes / self.change_scale.std
+
+
+def bounded_log_variance(raw: Tensor) -> Tensor:
+    """Softly keeps a log variance between -10 and 0.5 (A5)."""
+    low, high = LOG_VARIANCE
+    upper = high - nn.functional.softplus(high - raw)
+    return low + nn.functional.softplus(upper - low)
+
+
+def forward_loss(mean: Tensor, log_variance: Tensor, change: Tensor) -> Tensor:
+    """L_forw: the Gaussian negative log likelihood without its constants (A5)."""
+    return ((mean - change).square() * torch.exp(-log_variance) + log_variance).mean()
+
+
+def contrastive_loss(one: Tensor, two: Tensor, *, same: bool, margin: float) -> Tensor:
+    """L_cont: contexts of one task together, of different tasks at least `margin` apart (A7)."""
+    distance = (one - two).square().sum(dim=1).clamp_min(1e-12).sqrt()
+    return (distance if same else (margin - distance).clamp_min(0)).square().mean()
+
+
+@dataclass
+class ForwardReport:
+    """How training went.
+
+    Attributes:
+        steps: Optimiser steps taken.
+        curve: (step, held-out error) at every evaluation; errors are mean |mean - change| in units
+            of the spread of each dimension.
+        error: The held-out error of the model that was kept.
+        per_dimension: The same for each dimension of the state.
+    """
+
+    steps: int = 0
+    curve: list[tuple[int, float]] = field(default_factory=list)
+    error: float = float("inf")
+    per_dimension: list[float] = field(default_factory=list)
+
+
+def train_context(
+    tasks: Sequence[Episodes], config: ContextConfig, *, seed: int = 0, quiet: bool = False
+) -> tuple[ContextModel, ForwardReport]:
+    """Fit C and F to the episodes of one or more tasks.
+
+    A tenth of each task's episodes is held out; training stops when the error on them no longer
+    falls, and the best model seen is kept.
+    """
+    rng = np.random.default_rng(seed)
+    splits = [split_episodes(task, rng) for task in tasks]
+    training, held_out = [s[0] for s in splits], [s[1] for s in splits]
+    obs_size, act_size = tasks[0].observation_size, tasks[0].action_size
+    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
+        torch.manual_seed(int(rng.integers(2**31)))
+        model = ContextModel(obs_size, act_size, len(tasks), config)
+    _fit_scales(model, training)
+    tests = [sample_windows(task, config, rng, 2048) for task in held_out]
+    adam = torch.optim.Adam(model.parameters(), config.learning_rate)
+    report, best, waited = ForwardReport(), copy.deepcopy(model.state_dict()), 0
+    with Progress("learning dynamics", config.max_steps, "steps", quiet=quiet) as progress:
+        for step in range(1, config.max_steps + 1):
+            loss = _joint_loss(model, training, rng)
+            adam.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            if step % config.evaluate_every and step != config.max_steps:
+                continue
+            if not torch.isfinite(loss):
+                raise DivergedError(f"the forward loss became {loss.item()} at step {step}")
+            errors = held_out_errors(model, tests)
+            error = float(errors.mean())
+            report.steps = step
+            report.curve.append((step, error))
+            waited = 0 if error < 0.99 * report.error else waited + 1
+            if error < report.error:
+                report.error, report.per_dimension = error, errors.tolist()
+                best = copy.deepcopy(model.state_dict())
+            progress.advance(min(config.evaluate_every, config.max_steps - progress.done),
+                             note=f"held-out error {error:.4f}")  # fmt: skip
+            if waited >= config.patience:
+                break
+    model.load_state_dict(best)
+    set_features(model, tasks, rng)
+    return model.requires_grad_(False).eval(), report
+
+
+def _joint_loss(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.Generator) -> Tensor:
+    """L_forw of two batches plus L_cont between them: half the time of one task, else of two."""
+    config = model.config
+    same = len(tasks) == 1 or rng.random() < 0.5
+    first = int(rng.integers(len(tasks)))
+    second = first if same else (first + int(rng.integers(1, len(tasks)))) % len(tasks)
+    total, contexts = torch.zeros(()), []
+    for task in (first, second):
+        batch = sample_windows(tasks[task], config, rng, config.batch_size)
+        contexts.append(model.encode(batch.context_past))
+        mean, log_variance = model.predict(batch.obs, batch.action, batch.past, contexts[-1])
+        total = total + forward_loss(mean, log_variance, model.change_scale(batch.change))
+    return total + config.contrastive_weight * contrastive_loss(
+        *contexts, same=same, margin=config.margin
+    )
+
+
+def sample_windows(
+    task: Episodes, config: ContextConfig, rng: np.random.Generator, n: int
+) -> Windows:
+    """Transitions up to M - 1 steps after the step whose past gives their context (A21).
+
+    With `all_future` n/M contexts come with all their M transitions, else n with one each.
+    """
+    starts = rng.integers(len(task), size=max(1, n // config.future) if config.all_future else n)
+    steps, inside = task.futures(starts, config.future)
+    if config.all_future:
+        starts, steps = np.repeat(starts, inside.sum(axis=1)), steps[inside]
+    else:
+        ahead = (rng.random(n) * inside.sum(axis=1)).astype(np.int64)
+        steps = steps[np.arange(n), ahead]
+    rows = task.transitions(steps)
+    obs = torch.from_numpy(rows.observations)
+    return Windows(
+        obs=obs,
+        action=torch.from_numpy(rows.actions),
+        change=torch.from_numpy(rows.next_observations) - obs,
+        past=_past(task, steps, config),
+        context_past=_past(task, starts, config),
+    )
+
+
+def _past(task: Episodes, steps: NDArray[np.int64], config: ContextConfig) -> tuple[Tensor, Tensor]:
+    changes, actions = task.histories(steps, config.history)
+    return torch.from_numpy(changes), torch.from_numpy(actions)
+
+
+@torch.no_grad()
+def held_out_errors(model: ContextModel, tests: Sequence[Windows]) -> Tensor:
+    """Mean |mean - change| per dimension, in units of each dimension's spread."""
+    errors = []
+    for batch in tests:
+        context = model.encode(batch.context_past)
+        mean, _ = model.predict(batch.obs, batch.action, batch.past, context)
+        errors.append((mean - model.change_scale(batch.change)).abs().mean(dim=0))
+    return torch.stack(errors).mean(dim=0)
+
+
+@torch.no_grad()
+def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.Generator) -> None:
+    """Each task's feature is the mean context of many of its histories (A8)."""
+    for number, task in enumerate(tasks):
+        steps = rng.integers(len(task), size=model.config.feature_samples)
+        model.features[number] = model.encode(_past(task, steps, model.config)).mean(dim=0)
+
+
+def _fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
+    """Pooled over all tasks (§1.5)."""
+    columns = {
+        name: torch.from_numpy(np.concatenate([task.column(name) for task in tasks]))
+        for name in ("observations", "actions", "next_observations")
+    }
+    model.obs_scale.fit(columns["observations"])
+    model.act_scale.fit(columns["actions"])
+    model.change_scale.fit(columns["next_observations"] - columns["observations"])
+
+
+def split_episodes(task: Episodes, rng: np.random.Generator) -> tuple[Episodes, Episodes]:
+    """Nine tenths of the episodes to train on, the rest (at least one) held out."""
+    if task.num_episodes < 2:
+        raise DataError(
+            "learning needs at least 2 episodes, one of them held out: cut the log into pieces by"
+            " giving from_arrays episode_ends"
+        )
+    order = rng.permutation(task.num_episodes)
+    cut = max(1, task.num_episodes // 10)
+    return task.select(np.sort(order[cut:])), task.select(np.sort(order[:cut]))
