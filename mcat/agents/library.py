@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mcat.agents.policies import Policy, PolicyFunction, find_policy, packaged_policies
+from mcat.agents.policies import Policy, find_policy, packaged_policies
 from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.safe_io import digest
+from mcat.types import PolicyFunction
 
 # A18: the paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
 MEDIOCRE_STEPS = {"ant": 45_000}

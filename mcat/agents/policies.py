@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,12 +14,11 @@ from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.types import PolicyFunction
 
 FORMAT = 1
 LEVELS = ("good", "mediocre")
 PACKAGED = Path(__file__).parents[1] / "policies"
-
-PolicyFunction = Callable[[NDArray[np.floating]], NDArray[np.floating]]
 
 
 class Policy:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.policies import PolicyFunction
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
+from mcat.types import PolicyFunction
 
 
 class Step(NamedTuple):

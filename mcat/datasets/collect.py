@@ -20,7 +20,7 @@ import numpy as np
 import mcat
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
-from mcat.datasets.rollout import Policy, roll_out
+from mcat.datasets.rollout import roll_out
 from mcat.datasets.shards import ShardFolder, claim_shards, require_same
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
@@ -28,6 +28,7 @@ from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageErr
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import StrPath, ensure_writable_output
+from mcat.types import PolicyFunction
 
 SHARD_TRANSITIONS = 10_000  # sealing one takes about 15 ms, collecting one about a second
 
@@ -92,7 +93,7 @@ class CollectSummary:
 
 def collect(
     config: CollectConfig,
-    policy: Policy | None,
+    policy: PolicyFunction | None,
     out: StrPath,
     *,
     resume: bool = False,
@@ -145,7 +146,7 @@ def collect(
 
 def _collect_shards(
     config: CollectConfig,
-    policy: Policy | None,
+    policy: PolicyFunction | None,
     shards: ShardFolder,
     stop: Interrupts,
     *,
@@ -170,7 +171,7 @@ def _collect_shards(
 def _collect_shard(
     env: TaskVectorEnv,
     config: CollectConfig,
-    policy: Policy | None,
+    policy: PolicyFunction | None,
     shards: ShardFolder,
     stop: Interrupts,
     progress: Progress,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import UsageError
-
-Policy = Callable[[NDArray[Any]], NDArray[Any]]
+from mcat.types import PolicyFunction
 
 
 def roll_out(
     env: TaskVectorEnv,
-    policy: Policy | None,
+    policy: PolicyFunction | None,
     *,
     seed: np.random.SeedSequence,
     noise: tuple[float, float],
@@ -77,11 +76,11 @@ def roll_out(
 
 
 def _actor(
-    policy: Policy | None,
+    policy: PolicyFunction | None,
     env: TaskVectorEnv,
     sigma: NDArray[np.float64],
     rng: np.random.Generator,
-) -> Policy:
+) -> PolicyFunction:
     """The policy with its noise, clipped to the action space."""
     space = env.single_action_space
     assert isinstance(space, Box)

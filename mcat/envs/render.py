@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.envs.backend import NO_GL
-from mcat.envs.simulation import Array, Simulation
+from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
 from mcat.errors import MissingInputError, UsageError
+from mcat.types import PolicyFunction
 
 if TYPE_CHECKING:
     from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
 Frame = NDArray[np.uint8]
-Policy = Callable[[Array], NDArray[Any]]
 
 
 def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -> MujocoRenderer:
@@ -59,7 +59,7 @@ _SIDE_VIEWS = {
 
 
 def film(
-    task: Task, policy: Policy | None, steps: int, seed: int, width: int, height: int
+    task: Task, policy: PolicyFunction | None, steps: int, seed: int, width: int, height: int
 ) -> Iterator[Frame]:
     """The frames of an episode: after the reset and after each of `steps` steps.
 
@@ -93,7 +93,7 @@ def render(
     task: Task,
     path: Path,
     *,
-    policy: Policy | None = None,
+    policy: PolicyFunction | None = None,
     steps: int = 0,
     seed: int = 0,
     width: int = 480,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mcat.errors import UsageError, unknown
-
-Policy = Callable[[NDArray[Any]], NDArray[np.float32]]
+from mcat.types import PolicyFunction
 
 SCRIPTED = (
     "push",
@@ -36,7 +35,7 @@ class _HasRobot(Protocol):
     def robot(self) -> str: ...
 
 
-def scripted_policy(task: str | _HasRobot, goal: Sequence[float] | None = None) -> Policy:
+def scripted_policy(task: str | _HasRobot, goal: Sequence[float] | None = None) -> PolicyFunction:
     """Meta-World's hand-written policy for a task.
 
     Args:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,10 +19,9 @@ from mcat.translator.action import (
     train_action,
 )
 from mcat.translator.context import ContextConfig, ContextModel, ForwardReport, train_context
+from mcat.types import PolicyFunction
 
 FORMAT = 1
-
-Policy = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +115,7 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
 class TransferredPolicy:
     """A source policy, its actions translated: `(n, obs)` to `(n, act)` on the target."""
 
-    def __init__(self, policy: Policy, translator: Translator) -> None:
+    def __init__(self, policy: PolicyFunction, translator: Translator) -> None:
         self.policy, self.translator = policy, translator
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
