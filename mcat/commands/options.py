@@ -54,14 +54,9 @@ def task_options(required: bool = True) -> Callable[[Command], Command]:
 def task_from(env: str, options: dict[str, Any]) -> Task:
     """The task those options describe."""
     given = {name: value for name, value in options.items() if value is not None}
-    return Task(env, **{name: _whole(name, value) for name, value in given.items()})
+    return Task(env, **given)
 
 
 def given_parameters(options: dict[str, Any]) -> list[str]:
     """The physical parameters that were named on the command line."""
     return [name for name in _owners() if options.get(name) is not None]
-
-
-def _whole(name: str, value: str) -> Any:
-    """`--delay` and `--horizon` as numbers where they are; `Task` complains about the rest."""
-    return int(value) if name in ("delay", "horizon") and value.lstrip("-").isdigit() else value
