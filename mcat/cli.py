@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mcat import __version__
-from mcat.commands import data, envs, train
+from mcat.commands import data, envs, reproduce, train, translate
 from mcat.errors import McatError
 
 
@@ -33,6 +33,9 @@ cli.add_command(data.collect)
 cli.add_command(data.dataset)
 cli.add_command(train.train)
 cli.add_command(train.policies)
+cli.add_command(translate.translate)
+cli.add_command(translate.evaluate)
+cli.add_command(reproduce.reproduce)
 
 
 def main(args: list[str] | None = None) -> None:

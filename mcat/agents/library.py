@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from mcat.agents.policies import Policy, find_policy, packaged_policies
+from mcat.agents.transferred import TRANSLATOR_FILE, open_transfer
 from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
-from mcat.safe_io import digest
+from mcat.errors import UsageError
+from mcat.safe_io import digest, load_safetensors
 from mcat.types import PolicyFunction
 
 # A18: the paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
@@ -32,6 +34,8 @@ def collector_policy(
     name: str | None,
     task: Task,
     *,
+    translator: Path | None = None,
+    source: str | None = None,
     runs: Path = Path("runs"),
     announce: Callable[[str], None] = lambda text: None,
 ) -> Collector:
@@ -41,9 +45,16 @@ def collector_policy(
         name: mediocre, good, random, scripted, scripted:ROBOT or a file. None takes the scripted
             policy on Meta-World and a mediocre one elsewhere.
         task: The task to act on.
+        translator: What `mcat translate` wrote, to act with a policy of another task; `name` is
+            then as `open_transfer` takes it.
+        source: Which of the translator's tasks that is.
         runs: Where a mediocre policy is trained if none comes with the package.
         announce: Told before such a training starts.
     """
+    if translator is not None:
+        return _transferred(translator, name, task, source)
+    if source is not None:
+        raise UsageError("--from names a task of a translator: give --translator too")
     if name is None:
         name = "scripted" if task.robot in SCRIPTED else "mediocre"
     if name == "random":
@@ -51,6 +62,14 @@ def collector_policy(
     found = str(_mediocre_file(task, runs, announce)) if name == "mediocre" else name
     function = find_policy(found, task, np.random.default_rng(0))
     return Collector(name, function, _weights(function) if isinstance(function, Policy) else None)
+
+
+def _transferred(folder: Path, name: str | None, task: Task, source: str | None) -> Collector:
+    found = open_transfer(folder, name, task, source)
+    policy = found.policy.policy
+    source_weights = _weights(policy) if isinstance(policy, Policy) else ""
+    arrays, _ = load_safetensors(folder / TRANSLATOR_FILE)
+    return Collector(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
 
 
 def _weights(policy: Policy) -> str:

@@ -151,12 +151,9 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFuncti
         size = task.spec.action_size
         return lambda obs: rng.uniform(-1, 1, (len(obs), size)).astype(np.float32)
     if name.partition(":")[0] == "scripted":
-        from mcat.envs.scripted import scripted_policy
-
-        scripted: PolicyFunction = scripted_policy(name.partition(":")[2] or task)
-        return scripted
+        return _scripted(name, task)
     if name in LEVELS:
-        return load_policy(_packaged_path(name, task))
+        return load_policy(packaged_path(name, task))
     if not Path(name).is_file():
         raise UsageError(
             f"no policy '{name}': choose {', '.join(LEVELS)}, random, scripted or a file"
@@ -172,13 +169,30 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFuncti
     return policy
 
 
-def _packaged_path(level: str, task: Task) -> Path:
+def _scripted(name: str, task: Task) -> PolicyFunction:
+    from mcat.envs.scripted import SCRIPTED, scripted_policy
+
+    robot = name.partition(":")[2]
+    if robot and task.robot not in SCRIPTED:
+        raise UsageError(f"policy {name} is for Meta-World and does not fit {task.label()}")
+    # It aims at its own task's goal, not at one that it reads: also when it acts on another task.
+    goal = None if robot else task.params.get("goal")
+    return scripted_policy(robot or task, goal if isinstance(goal, tuple) else None)
+
+
+def packaged_path(level: str, task: Task) -> Path:
+    """The file of a policy that comes with the package.
+
+    Raises:
+        UsageError: if there is none of that level for the task.
+    """
     stock = task.replace(delay=1, horizon=task.spec.horizon)
     policies = packaged_policies()
     for policy in policies:
         if policy.level == level and policy.task == stock:
             return policy.path
-    others = sorted({p.task.label() for p in policies if p.task.robot == task.robot})
+    alike = [p.task for p in policies if p.level == level and p.task.robot == task.robot]
+    others = sorted({other.label() for other in alike})
     have = f"there are some for {', '.join(others)}" if others else "there is none for this robot"
     raise UsageError(
         f"no packaged {level} policy for {stock.label()} ({have}): train one with mcat train"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -62,17 +62,30 @@ class Episode:
 class Evaluator:
     """Deterministic episodes in lockstep, from the same starts every time."""
 
-    def __init__(self, task: Task, episodes: int, seed: int) -> None:
-        self._env = TaskVectorEnv([task] * episodes)
+    def __init__(self, task: Task, episodes: int, seed: int, threads: int = 1) -> None:
+        self._env = TaskVectorEnv([task] * episodes, threads=threads)
         self._seed = seed
 
-    def returns(self, policy: PolicyFunction) -> NDArray[np.float64]:
-        """The undiscounted return of each episode."""
+    def returns(
+        self,
+        policy: PolicyFunction,
+        watch: Callable[[NDArray[np.float64]], None] | None = None,
+    ) -> NDArray[np.float64]:
+        """The undiscounted return of each episode.
+
+        Args:
+            policy: Who acts.
+            watch: Shown the observations `(episodes, obs)` of the start and after every step.
+        """
         obs, _ = self._env.reset(seed=self._seed)
         returns = np.zeros(self._env.num_envs)
         over = np.zeros(self._env.num_envs, dtype=bool)
+        if watch is not None:
+            watch(obs)
         while not over.all():
             obs, rewards, terminated, truncated, _ = self._env.step(policy(obs))
             returns += rewards  # 0 for episodes that are over
             over = terminated | truncated
+            if watch is not None:
+                watch(obs)
         return returns

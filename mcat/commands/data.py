@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.options import given_parameters, task_from, task_options
+from mcat.commands.options import given_parameters, task_from, task_options, translator_options
 from mcat.commands.tables import print_table
 from mcat.envs.families import family
 from mcat.errors import DataError, UsageError
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--policy", default=None, metavar="NAME|FILE",
               help="Who acts: mediocre, good, random, scripted, scripted:ROBOT or a policy file "
               "(default: mediocre; scripted on Meta-World).")  # fmt: skip
+@translator_options
 @click.option("--noise", default="0", show_default=True, metavar="SIGMA|LOW,HIGH",
               help="Gaussian noise on the actions; a range is drawn from per episode.")  # fmt: skip
 @click.option("--steps", default=100_000, show_default=True, type=click.IntRange(1),
@@ -47,6 +48,8 @@ def collect(
     family_name: str | None,
     split: str,
     policy: str | None,
+    translator: Path | None,
+    source: str | None,
     noise: str,
     steps: int,
     seed: int,
@@ -84,7 +87,13 @@ def collect(
 
     summaries = []
     for path, task in jobs.items():
-        actor = collector_policy(policy, task, announce=lambda text: click.echo(text, err=True))
+        actor = collector_policy(
+            policy,
+            task,
+            translator=translator,
+            source=source,
+            announce=lambda text: click.echo(text, err=True),
+        )
         config = CollectConfig(
             task=task,
             steps=steps,

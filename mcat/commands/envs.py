@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from mcat.commands.options import task_from, task_options
+from mcat.commands.options import task_from, task_options, translator_options
 from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError, unknown
 from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
+from mcat.types import PolicyFunction
 
 
 @click.group()
@@ -112,6 +113,7 @@ def check(names: tuple[str, ...], seed: int) -> int:
               help="Steps to film, or to take before the picture.")  # fmt: skip
 @click.option("--policy", default="none", show_default=True,
               help="none, random, scripted, good, mediocre or a policy file.")  # fmt: skip
+@translator_options
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
 @click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160))
@@ -122,6 +124,8 @@ def render(
     out: Path,
     steps: int | None,
     policy: str,
+    translator: Path | None,
+    source: str | None,
     seed: int,
     width: int,
     height: int,
@@ -156,7 +160,7 @@ def render(
         pictures.render(
             chosen,
             out,
-            policy=_policy(policy, chosen, seed),
+            policy=_policy(policy, chosen, seed, translator, source),
             steps=steps if steps is not None else 0 if out.suffix == ".png" else 100,
             seed=seed,
             width=width,
@@ -173,14 +177,16 @@ def gallery_tasks() -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-def _policy(name: str, task: Task, seed: int) -> Any:
-    if name == "none":
+def _policy(
+    name: str, task: Task, seed: int, translator: Path | None, source: str | None
+) -> PolicyFunction | None:
+    if name == "none" and translator is None and source is None:
         return None
-    import numpy as np
+    from mcat.agents.transferred import evaluation_runs
 
-    from mcat.agents.policies import find_policy
-
-    return find_policy(name, task, np.random.default_rng(seed))
+    wanted = None if name == "none" else name
+    *_, run = evaluation_runs(task, wanted, translator=translator, source=source, seed=seed)
+    return run.policy
 
 
 def _robot_dict(robot: Robot) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -49,6 +50,22 @@ def task_options(required: bool = True) -> Callable[[Command], Command]:
         )(command)
 
     return decorate
+
+
+def translator_options(command: Command) -> Command:
+    """Adds `--translator` and `--from`, with which `--policy` acts on another machine."""
+    command = click.option(
+        "--from",
+        "source",
+        metavar="TASK",
+        help="Which of a translator's several tasks the policy comes from.",
+    )(command)
+    return click.option(
+        "--translator",
+        type=click.Path(path_type=Path),
+        metavar="FOLDER",
+        help="What mcat translate wrote: the policy is the source's, its actions are translated.",
+    )(command)
 
 
 def task_from(env: str, options: dict[str, Any]) -> Task:

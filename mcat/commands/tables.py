@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
+def print_table(title: str, rows: Sequence[Sequence[str]], *, err: bool = False) -> None:
     """Print rows, the first being the heading; piped output is not wrapped, to be searchable."""
     from rich import box
     from rich.console import Console
@@ -17,7 +17,7 @@ def print_table(title: str, rows: Sequence[Sequence[str]]) -> None:
         table.add_column(column, overflow="fold")
     for row in body:
         table.add_row(*row)
-    console = Console()
+    console = Console(stderr=err)
     if not console.is_terminal:
         console.width = 200
     console.print(table)

@@ -10,12 +10,29 @@ from __future__ import annotations
 
 from mcat.translator.action import ActionConfig
 from mcat.translator.context import ContextConfig
-from mcat.translator.policy import TransferredPolicy, Translator, fit_pair
+from mcat.translator.correspondence import Correspondence
+from mcat.translator.cycle import CycleConfig, fit_cycle
+from mcat.translator.cycle_spaces import SpacesCycleConfig, fit_cycle_spaces
+from mcat.translator.fit import LearnedTranslator, fit_many, fit_pair
+from mcat.translator.policy import TransferredPolicy, Translator
+from mcat.translator.state import StateConfig, fit_state
+from mcat.translator.trust import Trust, estimate_trust
 
 __all__ = [
     "ActionConfig",
     "ContextConfig",
+    "Correspondence",
+    "CycleConfig",
+    "LearnedTranslator",
+    "SpacesCycleConfig",
+    "StateConfig",
     "TransferredPolicy",
     "Translator",
+    "Trust",
+    "estimate_trust",
+    "fit_cycle",
+    "fit_cycle_spaces",
+    "fit_many",
     "fit_pair",
+    "fit_state",
 ]

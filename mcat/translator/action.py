@@ -6,8 +6,9 @@ action on the target should be the one that followed the original action on the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,8 +17,9 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
-from mcat.translator.context import ContextModel, Windows, forward_loss, sample_windows
-from mcat.translator.networks import mlp
+from mcat.translator.context import ContextModel, Windows, sample_windows
+from mcat.translator.networks import clip, mlp
+from mcat.translator.reward import RewardModel
 
 Loss = Literal["l1", "nll"]
 
@@ -32,11 +34,18 @@ class ActionConfig:
             keeps H from exploiting F's mistakes far from the actions it has seen.
         loss: "l1" to F's mean, or "nll" under F's Gaussian, which H can lower by steering to where
             F is confidently wrong (A6).
+        weighed: Dimensions of the state count by how far actions can move them, as no action can
+            mend the others; else all that move count alike, as printed.
+        reward_aware: Also ask that the reward stays what it was (L_trans,r).
+        state_weight: λ, what L_trans weighs against the reward's error when reward_aware.
     """
 
     residual: bool = True
-    proximity: float = 0.1
+    proximity: float = 0.3
     loss: Loss = "l1"
+    weighed: bool = True
+    reward_aware: bool = False
+    state_weight: float = 10.0
     embedding: int = 128
     hidden: tuple[int, ...] = (256, 256, 256)
     learning_rate: float = 3e-4
@@ -49,27 +58,48 @@ class ActionConfig:
 
 
 class ActionTranslator(nn.Module):
-    """H: from normalised states and source actions in [-1, 1] to target actions."""
+    """H: from normalised states and source actions in [-1, 1] to target actions.
 
-    def __init__(self, obs_size: int, act_size: int, config: ActionConfig) -> None:
+    With a `context_size` it serves any pair of tasks and takes the features of source and target.
+    """
+
+    def __init__(
+        self, obs_size: int, act_size: int, config: ActionConfig, context_size: int = 0
+    ) -> None:
         super().__init__()
         self.config = config
-        self.embed_obs = nn.Sequential(nn.Linear(obs_size, config.embedding), nn.ReLU())
-        self.embed_action = nn.Sequential(nn.Linear(act_size, config.embedding), nn.ReLU())
-        self.trunk = mlp(2 * config.embedding, config.hidden, act_size, "relu")
+        self.conditioned = context_size > 0
+        inputs = [obs_size, act_size] + [context_size] * 2 * bool(context_size)
+        self.embed = nn.ModuleList(
+            nn.Sequential(nn.Linear(size, config.embedding), nn.ReLU()) for size in inputs
+        )
+        self.trunk = mlp(len(inputs) * config.embedding, config.hidden, act_size, "relu")
         if config.residual:
             nn.init.zeros_(self.trunk[-1].weight)  # type: ignore[arg-type]
             nn.init.zeros_(self.trunk[-1].bias)  # type: ignore[arg-type]
 
-    def propose(self, obs: Tensor, action: Tensor) -> Tensor:
-        """The action before it is clipped to the action space."""
-        parts = self.embed_obs(obs), self.embed_action(action)
-        out: Tensor = self.trunk(torch.cat(parts, dim=1))
-        return action + out if self.config.residual else torch.tanh(out)
-
-    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, action: Tensor, *contexts: Tensor) -> Tensor:
         """Translated actions `(n, A)`."""
-        return self.propose(obs, action).clamp(-1, 1)
+        inputs = (obs, action, *contexts)
+        parts = [embed(x) for embed, x in zip(self.embed, inputs, strict=True)]
+        out: Tensor = self.trunk(torch.cat(parts, dim=1))
+        return clip(action + out) if self.config.residual else torch.tanh(out)
+
+
+class Route(NamedTuple):
+    """Transitions of one task, and the tasks on which to do the same; numbered as in the model."""
+
+    source: int
+    episodes: Episodes
+    targets: Sequence[int]
+
+
+class Query(NamedTuple):
+    """Source transitions, and the features `(n, Z)` of their task and of the one asked about."""
+
+    rows: Windows
+    source: Tensor
+    target: Tensor
 
 
 @dataclass
@@ -90,77 +120,122 @@ class TranslationReport:
     moved: float = float("nan")
 
 
-def train_action(
-    model: ContextModel,
-    source: Episodes,
-    target: int,
-    config: ActionConfig,
-    *,
-    seed: int = 0,
-    quiet: bool = False,
-) -> tuple[ActionTranslator, TranslationReport]:
-    """Fit H from `source` to the task of number `target` in `model`; C and F stay as they are."""
-    rng = np.random.default_rng(seed)
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
-        translator = ActionTranslator(source.observation_size, source.action_size, config)
-    adam = torch.optim.Adam(translator.parameters(), config.learning_rate)
-    report = TranslationReport()
-    test = sample_windows(source, model.config, rng, 4096)
-    report.untranslated = _mismatch(model, target, test, test.action)
-    with Progress("learning to translate", config.steps, "steps", quiet=quiet) as progress:
-        for step in range(1, config.steps + 1):
-            batch = sample_windows(source, model.config, rng, config.batch_size)
-            loss = _loss(model, translator, target, batch)
-            adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
-            progress.advance(1)
-            if step % 250 and step != config.steps:
-                continue
-            if not torch.isfinite(loss):
-                raise DivergedError(f"the translation loss became {loss.item()} at step {step}")
-            with torch.no_grad():
-                new = translator(model.obs_scale(test.obs), test.action)
-            report.translated = _mismatch(model, target, test, new)
-            report.moved = float((new - test.action).abs().mean())
-            report.curve.append((step, report.translated))
-            progress.note(f"mismatch {report.translated:.4f} of {report.untranslated:.4f}")
-    return translator.requires_grad_(False).eval(), report
+class ActionTraining:
+    """Fits H to the transitions of some routes; C, F and R stay as they are.
 
-
-def _loss(model: ContextModel, translator: ActionTranslator, target: int, batch: Windows) -> Tensor:
-    """L_trans plus what it costs to leave the source action, and the action space.
-
-    F sees the clipped action but its gradient reaches the unclipped one: most good actions sit at
-    the limits, where the clip's own gradient would vanish as soon as they are overshot. The cost
-    of overshooting calls those back.
+    With more than one source or target H is told the features of both tasks. A batch is of one
+    source, and each of its rows draws its own target.
     """
-    proposed = translator.propose(model.obs_scale(batch.obs), batch.action)
-    overshoot = (proposed - proposed.clamp(-1, 1)).abs().mean()
-    new = proposed + (proposed.clamp(-1, 1) - proposed).detach()
-    mean, log_variance = _predict(model, target, batch, new)
-    change, moves = model.change_scale(batch.change), model.change_scale.moves
-    if translator.config.loss == "l1":
-        error = (mean - change)[:, moves].abs().mean()
-    else:
-        error = forward_loss(mean[:, moves], log_variance[:, moves], change[:, moves])
-    moved = (new - batch.action).abs().mean()
-    total: Tensor = error + translator.config.proximity * moved + overshoot
-    return total
 
+    def __init__(
+        self,
+        model: ContextModel,
+        routes: Sequence[Route],
+        config: ActionConfig,
+        *,
+        reward: RewardModel | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.reward, self.config = model, reward, config
+        self.routes = routes
+        self.rng = np.random.default_rng(seed)
+        sizes = routes[0].episodes.observation_size, routes[0].episodes.action_size
+        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
+            torch.manual_seed(int(self.rng.integers(2**31)))
+            conditioned = sum(len(route.targets) for route in routes) > 1
+            self.network = ActionTranslator(
+                *sizes, config, model.config.context_size if conditioned else 0
+            )
+        self.weights = self._weights()
 
-def _predict(
-    model: ContextModel, target: int, batch: Windows, action: Tensor
-) -> tuple[Tensor, Tensor]:
-    """F on the target machine, in the situations of `batch`."""
-    feature = model.features[target].expand(len(action), -1)
-    return model.predict(batch.obs, action, batch.past, feature)
+    def run(self, *, quiet: bool = False) -> TranslationReport:
+        """All steps; the network is then frozen."""
+        config, network = self.config, self.network
+        adam = torch.optim.Adam(network.parameters(), config.learning_rate, fused=True)
+        tests = [self.sample(route, 4096) for route in self.routes]
+        report = TranslationReport()
+        report.untranslated = float(np.mean([self.mismatch(t, t.rows.action) for t in tests]))
+        with Progress("learning to translate", config.steps, "steps", quiet=quiet) as progress:
+            for step in range(1, config.steps + 1):
+                left = 1 - (step - 1) / config.steps  # §1.8 lowers the rate too, in three stages
+                adam.param_groups[0]["lr"] = config.learning_rate * left
+                route = self.routes[int(self.rng.integers(len(self.routes)))]
+                loss = self.loss(self.sample(route, config.batch_size))
+                adam.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                adam.step()
+                progress.advance(1)
+                if step % 250 and step != config.steps:
+                    continue
+                if not torch.isfinite(loss):
+                    raise DivergedError(f"the translation loss became {loss.item()} at step {step}")
+                with torch.no_grad():
+                    new = [self.translate(test) for test in tests]
+                pairs = list(zip(tests, new, strict=True))
+                report.translated = float(np.mean([self.mismatch(t, a) for t, a in pairs]))
+                report.moved = float(np.mean([(a - t.rows.action).abs().mean() for t, a in pairs]))
+                report.curve.append((step, report.translated))
+                progress.note(f"mismatch {report.translated:.4f} of {report.untranslated:.4f}")
+        network.requires_grad_(False).eval()
+        return report
 
+    def sample(self, route: Route, n: int) -> Query:
+        """Transitions of one source, each with a target."""
+        rows = sample_windows(route.episodes, self.model.config, self.rng, n)
+        features, n = self.model.features, len(rows.obs)
+        targets = torch.from_numpy(self.rng.choice(np.asarray(route.targets), n))
+        return Query(rows, features[route.source].expand(n, -1), features[targets])
 
-@torch.no_grad()
-def _mismatch(model: ContextModel, target: int, batch: Windows, action: Tensor) -> float:
-    """Mean |F - wanted change| over the dimensions that move."""
-    mean, _ = _predict(model, target, batch, action)
-    difference = mean - model.change_scale(batch.change)
-    return float(difference[:, model.change_scale.moves].abs().mean())
+    def translate(self, query: Query) -> Tensor:
+        """H's answer."""
+        contexts = (query.source, query.target) if self.network.conditioned else ()
+        rows = query.rows
+        new: Tensor = self.network(self.model.scaled(rows.obs), rows.action, *contexts)
+        return new
+
+    def loss(self, query: Query) -> Tensor:
+        """L_trans plus what it costs to leave the source action."""
+        config, rows = self.config, query.rows
+        new = self.translate(query)
+        error = self.state_error(query, new)
+        if self.reward is not None:  # L_trans,r divided by λ
+            reward_error = self.reward.error(self.model, rows, new, query.target)
+            error = error + reward_error / config.state_weight
+        return error + config.proximity * (new - rows.action).abs().mean()
+
+    def state_error(self, query: Query, action: Tensor) -> Tensor:
+        """L_trans (Eq. 3)."""
+        rows, change = query.rows, self.model.change_scale(query.rows.change)
+        mean, log_variance = self.model.predict(rows.obs, action, rows.past, query.target)
+        if self.config.loss == "l1":
+            errors = (mean - change).abs()
+        else:
+            errors = (mean - change).square() * torch.exp(-log_variance) + log_variance
+        error: Tensor = (errors @ self.weights).mean()
+        return error
+
+    @torch.no_grad()
+    def mismatch(self, query: Query, action: Tensor) -> float:
+        """Mean |F - wanted change|, dimensions weighed as in L_trans."""
+        rows, change = query.rows, self.model.change_scale(query.rows.change)
+        mean, _ = self.model.predict(rows.obs, action, rows.past, query.target)
+        return float(((mean - change).abs() @ self.weights).mean())
+
+    @torch.no_grad()
+    def _weights(self) -> Tensor:
+        """What each dimension counts in L_trans; they sum to 1."""
+        weights = self.model.change_scale.moves.float()
+        if self.config.weighed:
+            reach = [self._reach(self.sample(route, 4096)) for route in self.routes]
+            weights = weights * torch.stack(reach).sum(dim=0)
+        return weights / weights.sum().clamp_min(1e-12)
+
+    def _reach(self, query: Query) -> Tensor:
+        """How far another action would have moved each dimension, on average."""
+        rows = query.rows
+        mean, other = (
+            self.model.predict(rows.obs, action, rows.past, query.target)[0]
+            for action in (rows.action, rows.action.roll(1, dims=0))
+        )
+        reach: Tensor = (mean - other).abs().mean(dim=0)
+        return reach

@@ -11,6 +11,7 @@ instead of from the context, and would go on predicting the source when asked ab
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from mcat.progress import Progress
 from mcat.translator.networks import Activation, Normaliser, mlp
 
 LOG_VARIANCE = (-10.0, 0.5)  # soft bounds (A5)
+STRANGE = 0.75  # share of a machine's values that another one never has, from which on it counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class ContextConfig:
         all_future: Predict all M of them, as printed; else one drawn at random per row, which has
             the same expected gradient at an M-th of the cost.
         recent: Last steps whose state changes F sees directly; 0 as printed.
+        evenness: See `forward_loss`; 0 as printed.
+        decay: Let the learning rate fall to 0 over `max_steps`, which gets there in fewer of them.
         max_steps: Optimiser steps, if held-out error does not stop falling before.
         patience: Evaluations without progress after which training stops.
     """
@@ -51,11 +55,13 @@ class ContextConfig:
     forward_hidden: tuple[int, ...] = (200, 200, 200, 200)
     encoder_activation: Activation = "swish"
     forward_activation: Activation = "relu"
+    evenness: float = 0.5
     contrastive_weight: float = 1.0
     margin: float = 1.0
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
+    decay: bool = True
     batch_size: int = 256
-    max_steps: int = 10_000
+    max_steps: int = 4000
     evaluate_every: int = 250
     patience: int = 6
     feature_samples: int = 1024
@@ -73,14 +79,24 @@ class Windows(NamedTuple):
     obs: Tensor  # (n, S)
     action: Tensor  # (n, A)
     change: Tensor  # (n, S), next state minus state
-    past: tuple[Tensor, Tensor]  # (n, K, S) state changes and (n, K, A) actions before it
-    context_past: tuple[Tensor, Tensor]  # the same before an earlier step of the episode
+    reward: Tensor  # (n,)
+    past: Tensor  # (n, recent, S), how the state moved before it
+    context_past: tuple[Tensor, Tensor]  # (n, K, S) and (n, K, A), moves and actions before an
+    # earlier step of the episode
 
 
 class ContextModel(nn.Module):
-    """C, F and the scales of their inputs; `features` holds one averaged context per task."""
+    """C, F and the scales of their inputs.
+
+    Attributes:
+        features: One averaged context per task, `(tasks, Z)`.
+        shared: Dimensions of the state `(S,)` whose values the machines share, 1 or 0. Where one
+            machine's values are never those of another, such as the height of another object, a
+            model could only tell the machine by it, or extrapolate; so neither F nor H sees it.
+    """
 
     features: Tensor
+    shared: Tensor
 
     def __init__(self, obs_size: int, act_size: int, tasks: int, config: ContextConfig) -> None:
         super().__init__()
@@ -94,13 +110,12 @@ class ContextModel(nn.Module):
             config.context_size,
             config.encoder_activation,
         )
+        self.input_size = step + config.recent * obs_size + config.context_size
         self.dynamics = mlp(
-            step + config.recent * obs_size + config.context_size,
-            config.forward_hidden,
-            2 * obs_size,
-            config.forward_activation,
+            self.input_size, config.forward_hidden, 2 * obs_size, config.forward_activation
         )
         self.register_buffer("features", torch.zeros(tasks, config.context_size))
+        self.register_buffer("shared", torch.ones(obs_size))
 
     def encode(self, past: tuple[Tensor, Tensor]) -> Tensor:
         """C: the context `(n, Z)` of a past. Steps before an episode's start are zeros."""
@@ -110,14 +125,21 @@ class ContextModel(nn.Module):
         return context
 
     def predict(
-        self, obs: Tensor, action: Tensor, past: tuple[Tensor, Tensor], context: Tensor
+        self, obs: Tensor, action: Tensor, past: Tensor, context: Tensor
     ) -> tuple[Tensor, Tensor]:
         """F: mean and log variance `(n, S)` of the state's change, in normalised units."""
-        inputs = [self.obs_scale(obs), self.act_scale(action), context]
-        if self.config.recent:
-            inputs.append(self._scaled(past[0][:, -self.config.recent :]).flatten(1))
-        mean, raw = self.dynamics(torch.cat(inputs, dim=1)).chunk(2, dim=1)
+        mean, raw = self.dynamics(self.inputs(obs, action, past, context)).chunk(2, dim=1)
         return mean, bounded_log_variance(raw)
+
+    def inputs(self, obs: Tensor, action: Tensor, past: Tensor, context: Tensor) -> Tensor:
+        """What F sees, scaled and side by side."""
+        moved = (self._scaled(past) * self.shared).flatten(1)
+        return torch.cat((self.scaled(obs), self.act_scale(action), context, moved), dim=1)
+
+    def scaled(self, obs: Tensor) -> Tensor:
+        """States as networks see them."""
+        scaled: Tensor = self.obs_scale(obs) * self.shared
+        return scaled
 
     def _scaled(self, changes: Tensor) -> Tensor:
         """Scaled but not shifted, so that the zeros before an episode's start stay zeros."""
@@ -131,9 +153,16 @@ def bounded_log_variance(raw: Tensor) -> Tensor:
     return low + nn.functional.softplus(upper - low)
 
 
-def forward_loss(mean: Tensor, log_variance: Tensor, change: Tensor) -> Tensor:
-    """L_forw: the Gaussian negative log likelihood without its constants (A5)."""
-    return ((mean - change).square() * torch.exp(-log_variance) + log_variance).mean()
+def forward_loss(
+    mean: Tensor, log_variance: Tensor, change: Tensor, *, evenness: float = 0.0
+) -> Tensor:
+    """L_forw: the Gaussian negative log likelihood without its constants (A5).
+
+    With `evenness` each term counts variance^evenness times as much, lest what is hard to predict
+    is given up (Seitzer et al. 2022, "On the pitfalls of heteroscedastic uncertainty estimation").
+    """
+    terms = (mean - change).square() * torch.exp(-log_variance) + log_variance
+    return (terms * torch.exp(evenness * log_variance.detach())).mean()
 
 
 def contrastive_loss(one: Tensor, two: Tensor, *, same: bool, margin: float) -> Tensor:
@@ -161,12 +190,25 @@ class ForwardReport:
 
 
 def train_context(
-    tasks: Sequence[Episodes], config: ContextConfig, *, seed: int = 0, quiet: bool = False
+    tasks: Sequence[Episodes],
+    config: ContextConfig,
+    *,
+    asked_about: Sequence[Episodes] = (),
+    seed: int = 0,
+    quiet: bool = False,
 ) -> tuple[ContextModel, ForwardReport]:
     """Fit C and F to the episodes of one or more tasks.
 
     A tenth of each task's episodes is held out; training stops when the error on them no longer
     falls, and the best model seen is kept.
+
+    Args:
+        tasks: What to learn from.
+        config: How.
+        asked_about: Episodes of other tasks whose states F will be asked about; not learned from,
+            but they help to set its scales and tell what it can be asked.
+        seed: Equal seeds give equal models.
+        quiet: Show no progress.
     """
     rng = np.random.default_rng(seed)
     splits = [split_episodes(task, rng) for task in tasks]
@@ -175,12 +217,16 @@ def train_context(
     with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
         torch.manual_seed(int(rng.integers(2**31)))
         model = ContextModel(obs_size, act_size, len(tasks), config)
-    _fit_scales(model, training)
+    _fit_scales(model, [*training, *asked_about])
+    model.shared.copy_(shared_dimensions([*training, *asked_about]))
     tests = [sample_windows(task, config, rng, 2048) for task in held_out]
-    adam = torch.optim.Adam(model.parameters(), config.learning_rate)
+    adam = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
     report, best, waited = ForwardReport(), copy.deepcopy(model.state_dict()), 0
     with Progress("learning dynamics", config.max_steps, "steps", quiet=quiet) as progress:
         for step in range(1, config.max_steps + 1):
+            if config.decay:
+                left = 1 - (step - 1) / config.max_steps
+                adam.param_groups[0]["lr"] = config.learning_rate * left
             loss = _joint_loss(model, training, rng)
             adam.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -217,7 +263,8 @@ def _joint_loss(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.G
         batch = sample_windows(tasks[task], config, rng, config.batch_size)
         contexts.append(model.encode(batch.context_past))
         mean, log_variance = model.predict(batch.obs, batch.action, batch.past, contexts[-1])
-        total = total + forward_loss(mean, log_variance, model.change_scale(batch.change))
+        change = model.change_scale(batch.change)
+        total = total + forward_loss(mean, log_variance, change, evenness=config.evenness)
     return total + config.contrastive_weight * contrastive_loss(
         *contexts, same=same, margin=config.margin
     )
@@ -228,9 +275,9 @@ def sample_windows(
 ) -> Windows:
     """Transitions up to M - 1 steps after the step whose past gives their context (A21).
 
-    With `all_future` n/M contexts come with all their M transitions, else n with one each.
+    Each of n contexts comes with one such transition, or with `all_future` with all of them.
     """
-    starts = rng.integers(len(task), size=max(1, n // config.future) if config.all_future else n)
+    starts = rng.integers(len(task), size=n)
     steps, inside = task.futures(starts, config.future)
     if config.all_future:
         starts, steps = np.repeat(starts, inside.sum(axis=1)), steps[inside]
@@ -243,13 +290,14 @@ def sample_windows(
         obs=obs,
         action=torch.from_numpy(rows.actions),
         change=torch.from_numpy(rows.next_observations) - obs,
-        past=_past(task, steps, config),
-        context_past=_past(task, starts, config),
+        reward=torch.from_numpy(rows.rewards),
+        past=_past(task, steps, config.recent)[0],
+        context_past=_past(task, starts, config.history),
     )
 
 
-def _past(task: Episodes, steps: NDArray[np.int64], config: ContextConfig) -> tuple[Tensor, Tensor]:
-    changes, actions = task.histories(steps, config.history)
+def _past(task: Episodes, steps: NDArray[np.int64], k: int) -> tuple[Tensor, Tensor]:
+    changes, actions = task.histories(steps, k)
     return torch.from_numpy(changes), torch.from_numpy(actions)
 
 
@@ -269,7 +317,7 @@ def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.
     """Each task's feature is the mean context of many of its histories (A8)."""
     for number, task in enumerate(tasks):
         steps = rng.integers(len(task), size=model.config.feature_samples)
-        model.features[number] = model.encode(_past(task, steps, model.config)).mean(dim=0)
+        model.features[number] = model.encode(_past(task, steps, model.config.history)).mean(dim=0)
 
 
 def _fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
@@ -281,6 +329,19 @@ def _fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
     model.obs_scale.fit(columns["observations"])
     model.act_scale.fit(columns["actions"])
     model.change_scale.fit(columns["next_observations"] - columns["observations"])
+
+
+def shared_dimensions(machines: Sequence[Episodes]) -> Tensor:
+    """1 for each dimension of the state in which no machine is a stranger to another, else 0.
+
+    One is if nearly all its values are outside the range of the other's.
+    """
+    states = [machine.column("observations") for machine in machines]
+    ranges = [np.quantile(values, (0.005, 0.995), axis=0) for values in states]
+    shared = np.ones(machines[0].observation_size, np.float32)
+    for values, (low, high) in itertools.product(states, ranges):
+        shared[((values < low) | (values > high)).mean(axis=0) > STRANGE] = 0
+    return torch.from_numpy(shared)
 
 
 def split_episodes(task: Episodes, rng: np.random.Generator) -> tuple[Episodes, Episodes]:

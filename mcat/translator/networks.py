@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,30 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: Activation
         layers += [nn.Linear(inputs, width), nn.ReLU() if activation == "relu" else nn.SiLU()]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
+
+
+class _Clip(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, action: Tensor) -> Tensor:
+        ctx.save_for_backward(action)
+        return action.clamp(-1, 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (action,) = ctx.saved_tensors
+        outward = ((action > 1) & (gradient < 0)) | ((action < -1) & (gradient > 0))
+        return gradient.masked_fill(outward, 0)
+
+
+def clip(action: Tensor) -> Tensor:
+    """Clip to [-1, 1], with a gradient that still calls back what lies outside.
+
+    Good actions often sit at the limits. The gradient of an ordinary clip vanishes as soon as one
+    is overshot, so that it never comes back; a gradient that ignored the clip would push it ever
+    further. Here only steps that lead further outside are dropped.
+    """
+    clipped: Tensor = _Clip.apply(action)  # type: ignore[no-untyped-call]
+    return clipped
 
 
 class Normaliser(nn.Module):

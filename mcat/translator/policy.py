@@ -2,48 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import inspect
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
 
-from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import StrPath, load_safetensors, save_safetensors
-from mcat.translator.action import (
-    ActionConfig,
-    ActionTranslator,
-    TranslationReport,
-    train_action,
-)
-from mcat.translator.context import ContextConfig, ContextModel, ForwardReport, train_context
+from mcat.translator.report import FitReport
 from mcat.types import PolicyFunction
 
-FORMAT = 1
+FORMAT = 2
+_KINDS: dict[str, type[Translator]] = {}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reports:
-    """How both trainings went."""
-
-    forward: ForwardReport = field(default_factory=ForwardReport)
-    translation: TranslationReport = field(default_factory=TranslationReport)
-
-
-class Translator:
+class Translator(ABC):
     """Turns actions of one machine into actions of another that do the same there.
 
     Attributes:
-        reports: How it was trained; empty in one that was loaded.
+        kind: Names the class in a file.
+        report: How it was trained; empty in one that was loaded.
     """
 
-    def __init__(
-        self, model: ContextModel, network: ActionTranslator, reports: Reports | None = None
-    ) -> None:
-        self.model, self.network = model, network
-        self.reports = reports or Reports()
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        if not inspect.isabstract(cls) and "kind" in cls.__dict__:
+            _KINDS[cls.kind] = cls
+
+    def __init__(self, report: FitReport | None = None) -> None:
+        self.report = report or FitReport()
+
+    @property
+    @abstractmethod
+    def observation_size(self) -> int:
+        """Numbers in a state of the target."""
+
+    @property
+    @abstractmethod
+    def action_size(self) -> int:
+        """Numbers in an action of the target."""
+
+    @property
+    def source_action_size(self) -> int:
+        """Numbers in an action of the source."""
+        return self.action_size
+
+    def view(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """States of the target as the source policy shall see them."""
+        return np.asarray(observations, np.float32)
 
     def translate(self, observations: ArrayLike, actions: ArrayLike) -> NDArray[np.float32]:
         """Target actions `(n, act)` for the target's states and the source's actions in them.
@@ -54,61 +65,68 @@ class Translator:
         """
         # Copied: columns of a data set are read-only, which torch dislikes.
         obs, act = (torch.tensor(np.asarray(x, np.float32)) for x in (observations, actions))
-        sizes = len(self.model.obs_scale.mean), len(self.model.act_scale.mean)
+        sizes = self.observation_size, self.source_action_size
         if obs.ndim != 2 or (obs.shape[1], *act.shape) != (sizes[0], len(obs), sizes[1]):
             raise UsageError(
                 f"expected observations (n, {sizes[0]}) and actions (n, {sizes[1]}),"
                 f" got {tuple(obs.shape)} and {tuple(act.shape)}"
             )
         with torch.no_grad():
-            out: NDArray[np.float32] = self.network(self.model.obs_scale(obs), act).numpy()
-        return out
+            translated: NDArray[np.float32] = self.act(obs, act).numpy()
+        return translated
+
+    @abstractmethod
+    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+        """`translate` on tensors of the right shapes."""
+
+    @abstractmethod
+    def header(self) -> dict[str, Any]:
+        """What `build` needs to make an untrained one of the same shape; JSON."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, header: dict[str, Any]) -> Self:
+        """An untrained one."""
+
+    @abstractmethod
+    def modules(self) -> dict[str, nn.Module]:
+        """Everything that has weights, by name."""
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write it as one safetensors file, from which `load` needs no data."""
-        header = {
-            "kind": "translator",
-            "format": FORMAT,
-            "observation_size": len(self.model.obs_scale.mean),
-            "action_size": len(self.model.act_scale.mean),
-            "tasks": len(self.model.features),
-            "context": asdict(self.model.config),
-            "action": asdict(self.network.config),
-        }
-        parts = {"model": self.model, "network": self.network}
         arrays = {
             f"{part}.{name}": tensor.numpy()
-            for part, module in parts.items()
+            for part, module in self.modules().items()
             for name, tensor in module.state_dict().items()
         }
+        header = {"format": FORMAT, **self.header(), "kind": f"translator/{self.kind}"}
         save_safetensors(path, arrays, header, overwrite=overwrite)
 
-    @classmethod
-    def load(cls, path: StrPath) -> Translator:
+    @staticmethod
+    def load(path: StrPath) -> Translator:
         """Read what `save` wrote; nothing in the file is run."""
         arrays, header = load_safetensors(path)
-        if header.get("kind") != "translator" or header.get("format") != FORMAT:
+        kind = _KINDS.get(str(header.get("kind")).removeprefix("translator/"))
+        if kind is None or header.get("format") != FORMAT:
             raise DataError(f"{path}: not a translator of this mcat (format {FORMAT})")
         try:
-            context = ContextConfig(**_tuples(header["context"]))
-            action = ActionConfig(**_tuples(header["action"]))
-            sizes = header["observation_size"], header["action_size"]
-            model = ContextModel(*sizes, header["tasks"], context)
-            network = ActionTranslator(*sizes, action)
-            for part, module in (("model", model), ("network", network)):
+            translator = kind.build(header)
+            for part, module in translator.modules().items():
+                prefix = f"{part}."
                 state = {
-                    name.removeprefix(f"{part}."): torch.from_numpy(array)
+                    name.removeprefix(prefix): torch.from_numpy(array)
                     for name, array in arrays.items()
-                    if name.startswith(f"{part}.")
+                    if name.startswith(prefix)
                 }
                 module.load_state_dict(state)
+                module.requires_grad_(False).eval()
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path}: damaged ({' '.join(str(error).split())[:200]})") from error
-        return cls(model.requires_grad_(False).eval(), network.requires_grad_(False).eval())
+        return translator
 
 
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no tuples."""
+def from_json(values: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a config as JSON has them: it knows no tuples."""
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
@@ -120,39 +138,5 @@ class TransferredPolicy:
 
     def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Ask the source policy, translate its answer."""
-        return self.translator.translate(observations, self.policy(observations))
-
-
-def fit_pair(
-    source: Episodes,
-    target: Episodes,
-    *,
-    context: ContextConfig | None = None,
-    action: ActionConfig | None = None,
-    seed: int = 0,
-    quiet: bool = False,
-) -> Translator:
-    """Learn to translate actions of `source` into actions of `target`.
-
-    The forward model is trained on both machines together: H asks it about states of the source,
-    where one trained on the target alone is wrong (transfer-notes.md).
-
-    Args:
-        source: What a policy did on the machine where it is good; the better the policy, the
-            better the translation of good actions.
-        target: What happened on the changed machine, with as much variety as there is.
-        context: How C and F are trained.
-        action: How H is trained.
-        seed: Equal seeds give equal translators.
-        quiet: Show no progress.
-    """
-    sizes = [(machine.observation_size, machine.action_size) for machine in (source, target)]
-    if sizes[0] != sizes[1]:
-        raise DataError(
-            "the machines differ in their spaces: source has {} states and {} actions,"
-            " target {} and {}".format(*sizes[0], *sizes[1])
-        )
-    context, action = context or ContextConfig(), action or ActionConfig()
-    model, forward = train_context([source, target], context, seed=seed, quiet=quiet)
-    network, translation = train_action(model, source, 1, action, seed=seed + 1, quiet=quiet)
-    return Translator(model, network, Reports(forward=forward, translation=translation))
+        actions = self.policy(self.translator.view(observations))
+        return self.translator.translate(observations, actions)

@@ -16,15 +16,17 @@ from mcat.translator import (
     Translator,
     fit_pair,
 )
-from mcat.translator.action import train_action
+from mcat.translator.action import ActionTraining, Route
 from mcat.translator.context import (
     ContextModel,
     bounded_log_variance,
     contrastive_loss,
     forward_loss,
     sample_windows,
+    shared_dimensions,
     train_context,
 )
+from mcat.translator.networks import clip
 
 STATES, ACTIONS = 4, 3
 DRIFT = 0.2 * np.eye(STATES)
@@ -78,8 +80,8 @@ def test_a_pair_recovers_what_the_motors_do(name):
     source, target = linear_system(np.eye(ACTIONS), 1), linear_system(CHANGES[name], 2)
     translator = fit_pair(source, target, context=QUICK, action=QUICK_H, quiet=True)
     assert error_of(translator, CHANGES[name]) < 0.05
-    report = translator.reports.translation
-    assert report.translated < 0.5 * report.untranslated
+    numbers = translator.report.numbers
+    assert numbers["translated"] < 0.5 * numbers["untranslated"]
 
 
 def test_identical_machines_need_no_translation():
@@ -113,7 +115,7 @@ def test_training_h_leaves_c_and_f_as_they_were():
     short = ContextConfig(**{**QUICK.__dict__, "max_steps": 20})
     model, _ = train_context(tasks, short, quiet=True)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    train_action(model, tasks[0], 1, ActionConfig(steps=10), quiet=True)
+    ActionTraining(model, [Route(0, tasks[0], [1])], ActionConfig(steps=10)).run(quiet=True)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -125,8 +127,7 @@ def test_a_residual_translator_starts_as_the_identity_and_the_cost_keeps_it_near
     moved = {}
     for cost in (0.0, 100.0):
         config = ActionConfig(steps=200, proximity=cost)
-        _, report = train_action(model, tasks[0], 1, config, quiet=True)
-        moved[cost] = report.moved
+        moved[cost] = ActionTraining(model, [Route(0, tasks[0], [1])], config).run(quiet=True).moved
     assert moved[100.0] < 0.02 < moved[0.0]
 
 
@@ -149,6 +150,43 @@ def test_log_variance_is_bounded():
     assert out[2].item() == pytest.approx(-3, abs=0.05)
 
 
+def test_the_clip_calls_back_what_is_outside_and_pushes_nothing_out():
+    action = torch.tensor([-2.0, -2.0, 0.5, 2.0, 2.0], requires_grad=True)
+    clipped = clip(action)
+    assert clipped.tolist() == [-1, -1, 0.5, 1, 1]
+    (clipped * torch.tensor([1.0, -1.0, 1.0, 1.0, -1.0])).sum().backward()
+    assert action.grad.tolist() == [0, -1, 1, 1, 0]  # descent: -grad
+
+
+def test_dimensions_that_give_a_machine_away_are_not_looked_at():
+    """The last number of the state is 3 on one machine and 5 on the other, and does nothing."""
+    stores = []
+    for seed, label in ((1, 3.0), (2, 5.0)):
+        plain = linear_system(CHANGES["reversed"] if seed == 2 else np.eye(ACTIONS), seed)
+        columns = [np.hstack([c, np.full((len(plain), 1), label)])
+                   for c in (plain.observations, plain.next_observations)]  # fmt: skip
+        stores.append(EpisodeStore.from_arrays(
+            observations=columns[0], next_observations=columns[1], actions=plain.actions,
+            episode_ends=plain.episode_ends,
+        ))  # fmt: skip
+    assert shared_dimensions(stores).tolist() == [1, 1, 1, 1, 0]
+    assert shared_dimensions(stores[:1]).tolist() == [1, 1, 1, 1, 1]
+    short = ContextConfig(**{**QUICK.__dict__, "max_steps": 30})
+    translator = fit_pair(*stores, context=short, action=ActionConfig(steps=20), quiet=True)
+    states, actions = stores[0].observations[:20].copy(), stores[0].actions[:20]
+    before = translator.translate(states, actions)
+    states[:, -1] = 99
+    assert np.array_equal(translator.translate(states, actions), before)
+
+
+def test_evenness_gives_hard_dimensions_their_share():
+    """Weighed by variance^1 the gradient is that of a plain squared error."""
+    mean = torch.tensor([[0.5, 0.5]], requires_grad=True)
+    log_variance = torch.tensor([[2.0, -3.0]])
+    forward_loss(mean, log_variance, torch.zeros(1, 2), evenness=1.0).backward()
+    assert mean.grad.flatten().tolist() == pytest.approx([0.5, 0.5])
+
+
 def test_forward_loss_by_hand():
     mean, change = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 0.0]])
     log_variance = torch.log(torch.tensor([[4.0, 2.0]]))
@@ -168,9 +206,9 @@ def test_windows_stay_inside_their_episode(all_future):
     config = ContextConfig(history=5, future=4, recent=2, all_future=all_future)
     rows = sample_windows(store, config, np.random.default_rng(0), 400)
     step = rows.obs[:, 0].numpy() % 1000
-    own = (rows.past[0][:, :, 0] != 0).sum(dim=1).numpy()
+    own = (rows.past[:, :, 0] != 0).sum(dim=1).numpy()
     context = (rows.context_past[0][:, :, 0] != 0).sum(dim=1).numpy()
-    assert np.array_equal(own, np.minimum(step, 5))  # zeros before the start, never the current
+    assert np.array_equal(own, np.minimum(step, 2))  # zeros before the start, never the current
     ahead = step - context  # exact while the context's past is not yet full
     known = context < 5
     assert ((ahead >= 0) & (ahead < 4))[known].all()
@@ -236,7 +274,7 @@ def test_bad_input_is_one_clear_line(small, tmp_path):
     with pytest.raises(DataError, match="differ in their spaces"):
         fit_pair(tasks[0], wide, quiet=True)
     with pytest.raises(DataError, match="at least 2 episodes"):
-        fit_pair(tasks[0].select([0]), tasks[1], quiet=True)
+        fit_pair(tasks[0], tasks[1].select([0]), quiet=True)
     with pytest.raises(UsageError, match="recent must be 0 to 10"):
         ContextConfig(recent=11)
     translator = fit_pair(*tasks, context=short, action=ActionConfig(steps=2), quiet=True)
@@ -275,6 +313,6 @@ def test_context_model_shapes():
     context = model.encode(past)
     assert context.shape == (6, 4)
     mean, log_variance = model.predict(
-        torch.zeros(6, STATES), torch.zeros(6, ACTIONS), past, context
+        torch.zeros(6, STATES), torch.zeros(6, ACTIONS), past[0][:, -3:], context
     )
     assert mean.shape == log_variance.shape == (6, STATES)

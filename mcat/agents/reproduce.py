@@ -1,0 +1,209 @@
+"""The paper's transfer experiments, row by row: `mcat reproduce`.
+
+A row is what a user would do by hand: collect the logs, translate by every method and from every
+seed. All of it lies in one work folder and a finished step is never done again, so a run can be
+stopped and repeated, and several processes may work on different rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mcat.agents.paper_tables import TABLES, Log, Row
+from mcat.agents.policies import find_policy, packaged_path
+from mcat.agents.runs import provenance
+from mcat.agents.transfer import translate
+from mcat.agents.transfer_config import TransferConfig
+from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
+from mcat.agents.transferred import RESULT_FILE
+from mcat.datasets.collect import CollectConfig, collect
+from mcat.errors import UsageError, unknown
+from mcat.safe_io import read_json
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceConfig:
+    """Which part of the paper to repeat, and how.
+
+    Attributes:
+        table: Name of one of `TABLES`.
+        rows: Names of some of its rows; all, if empty.
+        preset: Of the translators; "paper" also collects the logs as printed.
+        seeds: One training of each method per seed.
+        episodes: Per policy.
+        work: Where logs and translators go.
+    """
+
+    table: str
+    rows: tuple[str, ...] = ()
+    preset: str = "cpu"
+    seeds: tuple[int, ...] = (0, 1, 2)
+    episodes: int = 100
+    work: Path = Path("runs/reproduce")
+    threads: int = 1
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        if self.table not in TABLES:
+            raise unknown("table", self.table, TABLES)
+        for name in self.rows:
+            if name not in (names := [row.name for row in TABLES[self.table].rows]):
+                raise unknown("row", name, names)
+        if not self.seeds or min(self.seeds) < 0 or self.episodes < 1:
+            raise UsageError("give at least one seed, none negative, and at least one episode")
+
+    @property
+    def chosen(self) -> list[Row]:
+        """The rows to work on."""
+        return [row for row in TABLES[self.table].rows if not self.rows or row.name in self.rows]
+
+
+@dataclass
+class Cell:
+    """What one method earned: the mean return of every seed's translator."""
+
+    means: list[float] = field(default_factory=list)
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return float(np.mean(self.means))
+
+    @property
+    def error(self) -> float | None:
+        """Standard error over seeds; None for one."""
+        n = len(self.means)
+        return float(np.std(self.means, ddof=1) / np.sqrt(n)) if n > 1 else None
+
+
+def reproduce(config: ReproduceConfig, say: Say = lambda text: None) -> dict[str, Any]:
+    """Do what is missing of the chosen rows and return all that is done, as JSON types."""
+    for row in config.chosen:
+        for method in row.methods:
+            for seed in config.seeds:
+                _translation(config, row, method, seed, say)
+    return summarise(config)
+
+
+def summarise(config: ReproduceConfig) -> dict[str, Any]:
+    """The rows of a table that are done, beside the paper's numbers."""
+    rows = []
+    for row in TABLES[config.table].rows:
+        found = {
+            method: results
+            for method in row.methods
+            if (results := [r for s in config.seeds if (r := _finished(config, row, method, s))])
+        }
+        if found:
+            rows.append(_summary(row, found))
+    return {
+        "table": config.table,
+        "title": TABLES[config.table].title,
+        "preset": config.preset,
+        "seeds": list(config.seeds),
+        "episodes": config.episodes,
+        "rows": rows,
+        "provenance": provenance(),
+    }
+
+
+def _summary(row: Row, found: dict[str, list[TransferResult]]) -> dict[str, Any]:
+    """One row: what each policy earned, before and after."""
+    first = next(iter(found.values()))
+    cells: dict[str, Cell] = {}
+    if row.pair:
+        cells[ON_SOURCE] = Cell([_mean(r, ON_SOURCE) for r in first])
+        cells[UNTRANSLATED] = Cell([_mean(r, UNTRANSLATED) for r in first])
+        for method, results in found.items():
+            cells[method] = Cell([_mean(r, TRANSFERRED) for r in results])
+    return {
+        "name": row.name,
+        "printed": {name: list(number) for name, number in row.printed.items()},
+        "cells": {
+            name: {"means": cell.means, "mean": cell.mean, "error": cell.error}
+            for name, cell in cells.items()
+        },
+        "matrices": [result.matrix for result in first if result.matrix],
+        "seconds": {m: float(np.mean([sum(r.seconds.values()) for r in rs]))
+                    for m, rs in found.items()},
+        "commits": sorted({str(r.provenance.get("commit")) for rs in found.values() for r in rs}),
+    }  # fmt: skip
+
+
+def _mean(result: TransferResult, label: str) -> float:
+    return next(returns.mean for returns in result.returns if returns.label == label)
+
+
+def _translation(config: ReproduceConfig, row: Row, method: str, seed: int, say: Say) -> None:
+    """One translator, unless it is there already."""
+    folder = _folder(config, row, method, seed)
+    if (folder / RESULT_FILE).is_file():
+        return
+    sources, targets, tasks = (
+        tuple(str(_log(config, log, say)) for log in logs)
+        for logs in (
+            row.sources(config.preset),
+            row.targets(config.preset),
+            row.tasks(config.preset),
+        )
+    )
+    say(f"{config.table}: {row.name}, {method}, seed {seed}")
+    translate(
+        TransferConfig(
+            sources=sources,
+            targets=targets,
+            tasks=tasks,
+            method="cycle" if method == "cycle" else "ours",
+            preset=config.preset,
+            map=row.map,
+            policy=_policy(row),
+            episodes=config.episodes,
+            reward_aware=method == "reward-aware",
+            seed=seed,
+            threads=config.threads,
+            out=folder,
+            quiet=config.quiet,
+        )
+    )
+
+
+def _policy(row: Row) -> str | None:
+    """The policy to transfer, as `find_policy` takes it."""
+    if row.policy is None or row.policy[0] != "good":
+        return row.policy and row.policy[0]
+    return str(packaged_path(*row.policy))
+
+
+def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
+    """A log, collected unless it is there already."""
+    path = config.work / "logs" / f"{log.name}.h5"
+    if path.is_file():
+        return path
+    say(f"collecting {path.name}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name, owner = log.policy
+    function = find_policy(name, owner, np.random.default_rng(0)) if name != "random" else None
+    settings = CollectConfig(
+        task=log.task,
+        steps=log.steps,
+        noise=log.noise,
+        policy_name=f"{name} of {owner.label()}",
+    )
+    collect(settings, function, path, resume=True, threads=config.threads, quiet=config.quiet)
+    return path
+
+
+def _folder(config: ReproduceConfig, row: Row, method: str, seed: int) -> Path:
+    return config.work / config.table / config.preset / f"{row.name}-{method}-seed{seed}"
+
+
+def _finished(config: ReproduceConfig, row: Row, method: str, seed: int) -> TransferResult | None:
+    path = _folder(config, row, method, seed) / RESULT_FILE
+    return TransferResult.from_json(read_json(path)) if path.is_file() else None

@@ -1,0 +1,193 @@
+"""A folder that `mcat translate` wrote, put to use: the transferred policy, and what it earns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mcat.agents.policies import find_policy
+from mcat.agents.rollout import Evaluator
+from mcat.agents.transfer_result import TRANSFERRED, UNTRANSLATED, Machine, Returns, TransferResult
+from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY
+from mcat.envs.tasks import Task
+from mcat.errors import DataError, MissingInputError, UsageError, unknown
+from mcat.progress import Progress
+from mcat.safe_io import read_json
+from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
+from mcat.types import PolicyFunction
+
+TRANSLATOR_FILE = "translator.safetensors"
+RESULT_FILE = "result.json"
+FILMED = 3  # episodes of which a Meta-World hand's path is kept
+
+Paths = dict[str, list[list[list[float]]]]
+
+
+class Run(NamedTuple):
+    """Episodes to be run: who acts where."""
+
+    label: str
+    task: Task
+    policy: PolicyFunction
+
+
+class Transferred(NamedTuple):
+    """A policy of one task that acts on another.
+
+    Attributes:
+        name: What was transferred from where, for tables and data sets.
+        source: The policy as it is, None if it cannot act on the other task's spaces.
+        policy: The policy, translated.
+    """
+
+    name: str
+    source: PolicyFunction | None
+    policy: TransferredPolicy
+
+
+def source_policy_name(name: str | None, source: Task, target: Task | None = None) -> str:
+    """The policy to run if none is named: a script on Meta-World, else the packaged good one.
+
+    On a given target another script may be the one that can be transferred.
+    """
+    if name is not None:
+        return name
+    if source.robot not in SCRIPTED:
+        return "good"
+    if source.robot == "push" and target is not None and target.robot in SOURCE_POLICY:
+        return f"scripted:{SOURCE_POLICY[target.robot]}"
+    return "scripted"
+
+
+def open_transfer(
+    folder: Path, policy: str | None, target: Task, source: str | None = None
+) -> Transferred:
+    """The policy that a folder's translator makes for `target`.
+
+    Args:
+        folder: What `mcat translate` wrote.
+        policy: The source policy, as `find_policy` takes it; None the default one.
+        target: Where it shall act.
+        source: Which of several tasks the policy comes from.
+
+    Raises:
+        MissingInputError: if there is no translator in it.
+        DataError: if it is damaged.
+        UsageError: if translator, policy and task do not fit together.
+    """
+    result, translator = _read(folder)
+    if isinstance(translator, LearnedTranslator) and translator.network.conditioned:
+        machine, translator = _between(translator, result.machines, source, target)
+    elif source is not None and source != result.machines[0].name:
+        raise unknown("source", source, [result.machines[0].name])
+    else:
+        machine = result.machines[0]
+    if machine.task is None:
+        raise UsageError(
+            f"{folder} was made from logs of a machine that mcat cannot simulate: use its"
+            " translator from Python (docs/translator.md)"
+        )
+    sizes = target.spec.observation_size, target.spec.action_size
+    if (translator.observation_size, translator.action_size) != sizes:
+        raise UsageError(
+            f"the translator in {folder} is for {result.machines[-1].name} and does not fit"
+            f" {target.label()}: {translator.observation_size} observations and"
+            f" {translator.action_size} actions against {sizes[0]} and {sizes[1]}"
+        )
+    own = Task.from_dict(machine.task)
+    name = source_policy_name(policy, own, target)
+    function = find_policy(name, own, np.random.default_rng(0))
+    fits = (own.spec.observation_size, own.spec.action_size) == sizes
+    return Transferred(
+        f"{name} of {machine.name}, translated",
+        function if fits else None,
+        TransferredPolicy(function, translator),
+    )
+
+
+def run_episodes(
+    runs: Sequence[Run], *, episodes: int, seed: int, threads: int = 1, quiet: bool = False
+) -> tuple[tuple[Returns, ...], Paths]:
+    """The returns of each run, from equal starts on equal tasks, and on Meta-World hand paths."""
+    evaluators: dict[Task, Evaluator] = {}
+    returns, paths = [], {}
+    with Progress("running", len(runs) * episodes, "episodes", quiet=quiet) as progress:
+        for label, task, policy in runs:
+            if task not in evaluators:
+                evaluators[task] = Evaluator(task, episodes, seed, threads)
+            seen: list[NDArray[np.float64]] = []
+            on_table = task.robot in SCRIPTED  # there the hand comes first in a state
+            watch = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if on_table else None
+            values = evaluators[task].returns(policy, watch)
+            returns.append(Returns(label=label, values=tuple(values.tolist())))
+            if seen:
+                paths[label] = np.round(np.stack(seen, axis=1), 4).tolist()
+            progress.advance(episodes, note=f"{label}: {values.mean():,.1f}")
+    return tuple(returns), paths
+
+
+def evaluation_runs(
+    task: Task,
+    policy: str | None,
+    *,
+    translator: Path | None = None,
+    source: str | None = None,
+    seed: int = 0,
+) -> list[Run]:
+    """What `mcat evaluate` runs: a policy as it is, or before and after translation."""
+    if translator is not None:
+        return runs_on(task, open_transfer(translator, policy, task, source))
+    if source is not None:
+        raise UsageError("--from names a task of a translator: give --translator too")
+    name = source_policy_name(policy, task)
+    return [Run(name, task, find_policy(name, task, np.random.default_rng(seed)))]
+
+
+def runs_on(target: Task, transferred: Transferred) -> list[Run]:
+    """Untranslated, where that is possible, and transferred."""
+    runs = [Run(TRANSFERRED, target, transferred.policy)]
+    if transferred.source is not None:
+        runs.insert(0, Run(UNTRANSLATED, target, transferred.source))
+    return runs
+
+
+def _read(folder: Path) -> tuple[TransferResult, Translator]:
+    if not (folder / RESULT_FILE).is_file():
+        raise MissingInputError(f"{folder} is no folder that mcat translate wrote")
+    content = read_json(folder / RESULT_FILE)
+    try:
+        result = TransferResult.from_json(content)
+    except DataError as error:
+        raise DataError(f"{folder / RESULT_FILE}: {error}") from error
+    if not result.machines:
+        raise DataError(f"{folder / RESULT_FILE}: names no machine")
+    return result, Translator.load(folder / TRANSLATOR_FILE)
+
+
+def _between(
+    translator: LearnedTranslator, machines: tuple[Machine, ...], source: str | None, target: Task
+) -> tuple[Machine, LearnedTranslator]:
+    """The translator of several tasks, for two of them."""
+    names = [machine.name for machine in machines]
+    if source is None:
+        raise UsageError(
+            f"this translator knows several tasks: name the source by --from {names[0]}"
+        )
+    if source not in names:
+        raise unknown("source", source, names)
+    tasks = [None if m.task is None else _body(Task.from_dict(m.task)) for m in machines]
+    if _body(target) not in tasks:
+        raise UsageError(
+            f"this translator does not know {target.label()}: it knows {', '.join(names)}"
+        )
+    number = names.index(source)
+    return machines[number], translator.between(number, tasks.index(_body(target)))
+
+
+def _body(task: Task) -> Task:
+    """The machine alone: how rewards are paid and when time is up do not matter to a translator."""
+    return task.replace(delay=1, horizon=task.spec.horizon)

@@ -1,0 +1,65 @@
+"""`mcat reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("table", metavar="table1|heatmaps|rewards|extension")
+@click.option("--row", "rows", multiple=True, metavar="NAME",
+              help="Only this row; may be repeated (default: all).")  # fmt: skip
+@click.option("--preset", default="cpu", show_default=True, metavar="NAME",
+              help="cpu (at most an hour a row), paper (as printed), smoke (seconds).")  # fmt: skip
+@click.option("--seeds", default="0,1,2", show_default=True, metavar="N,N,...",
+              help="One training of each method per seed.")  # fmt: skip
+@click.option("--episodes", default=100, show_default=True, type=click.IntRange(1),
+              help="Episodes of each policy.")  # fmt: skip
+@click.option("--work", default="runs/reproduce", show_default=True, metavar="FOLDER",
+              type=click.Path(path_type=Path),
+              help="Logs and translators; what is there is not made again.")  # fmt: skip
+@click.option("--out", default="results", show_default=True, metavar="FOLDER",
+              type=click.Path(path_type=Path), help="Where the table goes.")  # fmt: skip
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
+def reproduce(
+    table: str,
+    rows: tuple[str, ...],
+    preset: str,
+    seeds: str,
+    episodes: int,
+    work: Path,
+    out: Path,
+    threads: int,
+) -> None:
+    """Repeat the paper's transfer experiments and write them beside its numbers.
+
+    Can be stopped and called again: finished rows are kept. Several calls may work on different
+    rows of one --work folder at once.
+
+    \b
+    mcat reproduce table1
+    mcat reproduce table1 --row halfcheetah --seeds 0
+    """  # noqa: D301
+    from mcat.agents.reproduce import ReproduceConfig
+    from mcat.agents.reproduce import reproduce as run
+    from mcat.errors import UsageError
+    from mcat.reports.reproduction import write_reproduction
+
+    try:
+        numbers = tuple(int(part) for part in seeds.split(","))
+    except ValueError:
+        raise UsageError(f"--seeds takes numbers such as 0,1,2, not '{seeds}'") from None
+    config = ReproduceConfig(
+        table=table,
+        rows=rows,
+        preset=preset,
+        seeds=numbers,
+        episodes=episodes,
+        work=work,
+        threads=threads,
+    )
+    summary = run(config, say=lambda text: click.echo(text, err=True))
+    for path in write_reproduction(summary, out):
+        click.echo(path)

@@ -1,0 +1,172 @@
+"""`mcat translate` and `mcat evaluate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcat.commands.options import task_from, task_options, translator_options
+from mcat.commands.tables import print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcat.agents.transfer_result import Returns, TransferResult
+
+
+@click.command()
+@click.option("--src", "sources", multiple=True, metavar="FILE",
+              help="Log of the machine that has a good policy; may be repeated.")  # fmt: skip
+@click.option("--tgt", "targets", multiple=True, metavar="FILE",
+              help="Log of the changed machine; may be repeated.")  # fmt: skip
+@click.option("--task", "tasks", multiple=True, metavar="FILE",
+              help="In place of both: logs of several machines, one each; the translator then "
+              "goes from any to any.")  # fmt: skip
+@click.option("--method", default="ours", show_default=True, type=click.Choice(["ours", "cycle"]),
+              help="cycle is the baseline of Zhang et al. 2020.")  # fmt: skip
+@click.option("--preset", default="cpu", show_default=True, metavar="NAME",
+              help="cpu (sized for a laptop), paper (as printed), smoke (seconds).")  # fmt: skip
+@click.option("--map", "map_name", metavar="NAME|FILE",
+              help="First guess of what matches what, for machines with other states, actions or "
+              "rewards: mirror-x, two-to-three-legs or a JSON file.")  # fmt: skip
+@click.option("--policy", metavar="NAME|FILE",
+              help="The policy to transfer (default: good; scripted on Meta-World).")  # fmt: skip
+@click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
+              help="Episodes to run of each policy; 0 for none.")  # fmt: skip
+@click.option("--reward-aware", is_flag=True, help="Match rewards too (L_trans,r).")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1),
+              help="Threads of training and physics.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Where to write (default: <source>-to-<target> here).")  # fmt: skip
+@click.option(
+    "--overwrite", is_flag=True, help="Replace an earlier result, once this one is whole."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def translate(map_name: str | None, as_json: bool, **options: Any) -> None:
+    """Learn what to do on a changed machine, from logs of both.
+
+    Trains the translator, runs the source policy on the source, the same policy and the
+    transferred one on the target, and writes a folder: translator.safetensors, result.json and
+    report.html, which says what it is worth and how far it can be trusted.
+
+    \b
+    mcat translate --src halfcheetah-armature0.1.h5 --tgt halfcheetah-armature0.5.h5
+    mcat translate --src a-good.h5 --src a-mediocre.h5 --tgt b.h5 --out a-to-b
+    mcat translate --task a.h5 --task b.h5 --task c.h5
+    """  # noqa: D301
+    from mcat.agents.transfer import default_folder
+    from mcat.agents.transfer import translate as run
+    from mcat.agents.transfer_config import TransferConfig
+    from mcat.reports.translation import write_page
+
+    config = TransferConfig(map=map_name, **options)
+    result = run(config, announce=lambda text: click.echo(text, err=True))
+    folder = config.out or default_folder(result.machines)
+    page = write_page(result, folder)
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), **_outcome(result)}))
+        return
+    _print_outcome(result)
+    click.echo(f"Report: {page}", err=True)
+    click.echo(folder)
+
+
+def _outcome(result: TransferResult) -> dict[str, Any]:
+    """What a script wants; the rest is in result.json."""
+    whole = result.to_json()
+    names = ("trust", "skipped", "matrix", "seconds")
+    return {
+        "returns": [_summary(returns) for returns in result.returns],
+        "fit": result.fit.numbers,
+        **{name: whole[name] for name in names},
+    }
+
+
+def _print_outcome(result: TransferResult) -> None:
+    if result.returns:
+        _print_returns(result.returns, err=True)
+    if any(cell is not None for row in result.matrix.get("transferred", ()) for cell in row):
+        _print_matrix(result.matrix)
+    if result.skipped:
+        click.echo(f"note: {result.skipped}", err=True)
+    if result.trust is not None:
+        click.echo("How far can I trust this transfer?", err=True)
+        for sentence in result.trust.sentences():
+            click.echo(f"  {sentence}", err=True)
+
+
+def _print_returns(returns: Sequence[Returns], *, err: bool = False) -> None:
+    rows: list[tuple[str, ...]] = [("", "mean return", "± standard error", "min", "max")]
+    for item in returns:
+        numbers = item.mean, item.standard_error, min(item.values), max(item.values)
+        rows.append((item.label, *(f"{number:,.1f}" for number in numbers)))
+    print_table(f"{len(returns[0].values)} episodes each", rows, err=err)
+
+
+def _print_matrix(matrix: dict[str, Any]) -> None:
+    """Mean returns of every source's policy on every target, before and after."""
+    names, rows = matrix["names"], []
+    for name, before, after in zip(
+        names, matrix["untranslated"], matrix["transferred"], strict=True
+    ):
+        cells = [
+            "" if b is None else f"{b:,.0f} → {a:,.0f}" for b, a in zip(before, after, strict=True)
+        ]
+        rows.append((name, *cells))
+    print_table("Returns, untranslated → transferred", [("from \\ to", *names), *rows], err=True)
+
+
+def _summary(returns: Returns) -> dict[str, Any]:
+    return {
+        "label": returns.label,
+        "mean": returns.mean,
+        "standard_error": returns.standard_error,
+        "min": min(returns.values),
+        "max": max(returns.values),
+        "values": list(returns.values),
+    }
+
+
+@click.command()
+@task_options()
+@click.option("--policy", metavar="NAME|FILE",
+              help="Who acts: good, mediocre, random, scripted, scripted:ROBOT or a file; with "
+              "--translator the source's (default: good; scripted on Meta-World).")  # fmt: skip
+@translator_options
+@click.option("--episodes", default=100, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1),
+              help="Threads that share the physics; no part of the result.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def evaluate(
+    env: str,
+    policy: str | None,
+    translator: Path | None,
+    source: str | None,
+    episodes: int,
+    seed: int,
+    threads: int,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run a policy and show its returns; with a translator, before and after.
+
+    \b
+    mcat evaluate --policy good --env halfcheetah --armature 0.1
+    mcat evaluate --policy good --translator a-to-b --env halfcheetah --armature 0.5
+    """  # noqa: D301
+    task = task_from(env, options)
+
+    from mcat.agents.transferred import evaluation_runs, run_episodes
+
+    runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
+    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, threads=threads)
+    if as_json:
+        click.echo(json.dumps([_summary(item) for item in returns]))
+    else:
+        _print_returns(returns)

@@ -1,0 +1,201 @@
+"""A first guess of what matches what between two machines: four matrices written by hand.
+
+Dynamics alone cannot tell a machine from its mirror image, nor a rear leg from a front one; who
+knows the machines can. The guess need not be right, only nearer to the truth than to the other
+answers: the state translator starts from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mcat.errors import DataError, UsageError, unknown
+from mcat.safe_io import StrPath, read_json
+
+Row = int | Sequence[float]
+"""One number of the result: which number is copied, or the weight of each."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Correspondence:
+    """Linear maps of states and actions between a source and a target, applied as `x @ M.T`.
+
+    Attributes:
+        state_to_source: `(S_src, S_tgt)`.
+        state_to_target: `(S_tgt, S_src)`.
+        action_to_target: `(A_tgt, A_src)`.
+        action_to_source: `(A_src, A_tgt)`.
+    """
+
+    state_to_source: NDArray[np.float32]
+    state_to_target: NDArray[np.float32]
+    action_to_target: NDArray[np.float32]
+    action_to_source: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            matrix = np.array(getattr(self, field.name), np.float32)
+            if matrix.ndim != 2 or not np.isfinite(matrix).all():
+                raise DataError(f"{field.name} must be a matrix of finite numbers")
+            object.__setattr__(self, field.name, matrix)
+        for there, back in (
+            ("state_to_source", "state_to_target"),
+            ("action_to_target", "action_to_source"),
+        ):
+            shapes = getattr(self, there).shape, getattr(self, back).shape
+            if shapes[0] != shapes[1][::-1]:
+                raise DataError(
+                    f"{there} is {shapes[0]} and {back} {shapes[1]}: one must be the other turned"
+                )
+
+    @property
+    def source_sizes(self) -> tuple[int, int]:
+        """Numbers in a state and in an action of the source."""
+        return len(self.state_to_source), len(self.action_to_source)
+
+    @property
+    def target_sizes(self) -> tuple[int, int]:
+        """Numbers in a state and in an action of the target."""
+        return len(self.state_to_target), len(self.action_to_target)
+
+    @classmethod
+    def identity(cls, states: int, actions: int) -> Self:
+        """Everything means the same on both machines."""
+        return cls.mirror(states, actions, state_axes=(), action_axes=())
+
+    @classmethod
+    def mirror(
+        cls, states: int, actions: int, *, state_axes: Iterable[int], action_axes: Iterable[int]
+    ) -> Self:
+        """These states and actions are negated, the others the same."""
+        signs = np.ones(states, np.float32), np.ones(actions, np.float32)
+        for sign, axes in zip(signs, (state_axes, action_axes), strict=True):
+            sign[list(axes)] = -1
+        state, action = np.diag(signs[0]), np.diag(signs[1])
+        return cls(
+            state_to_source=state,
+            state_to_target=state,
+            action_to_target=action,
+            action_to_source=action,
+        )
+
+    @classmethod
+    def from_indices(
+        cls,
+        *,
+        state_to_source: Sequence[Row],
+        state_to_target: Sequence[Row],
+        action_to_target: Sequence[Row],
+        action_to_source: Sequence[Row],
+    ) -> Self:
+        """Each number of a result is a copy of the number listed, or a sum with the weights listed.
+
+        `action_to_target=[0, 1, 2, 0, 1, 2]` gives two legs the actions of one.
+        """
+        return cls(
+            state_to_source=_matrix(state_to_source, len(state_to_target)),
+            state_to_target=_matrix(state_to_target, len(state_to_source)),
+            action_to_target=_matrix(action_to_target, len(action_to_source)),
+            action_to_source=_matrix(action_to_source, len(action_to_target)),
+        )
+
+    @classmethod
+    def read(cls, path: StrPath) -> Self:
+        """From a JSON object with the arguments of `from_indices`."""
+        content = read_json(path)
+        names = [field.name for field in fields(cls)]
+        if not isinstance(content, dict) or sorted(content) != sorted(names):
+            raise DataError(f"{path}: must be a JSON object of {', '.join(names)}")
+        try:
+            return cls.from_indices(**content)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+
+
+def _matrix(rows: Any, columns: int) -> NDArray[np.float32]:
+    """The matrix of these rows, from a file or a program."""
+    if isinstance(rows, str) or not isinstance(rows, Sequence):
+        raise DataError(f"a map must be a list of rows, not {rows!r}")
+    matrix = np.zeros((len(rows), columns), np.float32)
+    for number, row in enumerate(rows):
+        try:
+            if type(row) is int and 0 <= row < columns:
+                matrix[number, row] = 1
+            elif not isinstance(row, int) and len(row) == columns:
+                matrix[number] = row
+            else:
+                raise ValueError
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"row {number} of a map must be a number from 0 to {columns - 1} or {columns}"
+                f" weights, not {row!r}"
+            ) from error
+    return matrix
+
+
+def _cheetah_states(legs: Sequence[int], of: int) -> list[int]:
+    """States of a cheetah made of these legs of one with `of` legs.
+
+    They are height and pitch, three angles a leg, three velocities of the root, three a leg.
+    """
+    velocities = 2 + 3 * of
+    return [0, 1, *_cheetah_actions(legs, 2), *range(velocities, velocities + 3),
+            *_cheetah_actions(legs, velocities + 3)]  # fmt: skip
+
+
+def _cheetah_actions(legs: Sequence[int], first: int = 0) -> list[int]:
+    return [first + 3 * leg + joint for leg in legs for joint in range(3)]
+
+
+CORRESPONDENCES: dict[str, Correspondence] = {
+    # Meta-World's 14 numbers: x of hand, object and goal; the object's rotation about y and z.
+    "mirror-x": Correspondence.mirror(14, 4, state_axes=(0, 4, 8, 9, 11), action_axes=(0,)),
+    # The target's legs are rear, second rear, front: both rear ones do what the source's does.
+    "two-to-three-legs": Correspondence.from_indices(
+        state_to_source=_cheetah_states((0, 2), of=3),
+        state_to_target=_cheetah_states((0, 0, 1), of=2),
+        action_to_target=_cheetah_actions((0, 0, 1)),
+        action_to_source=_cheetah_actions((0, 2)),
+    ),
+}
+"""First guesses for the machines of the paper's Appendix E."""
+
+
+def find_correspondence(
+    name_or_path: StrPath, source_sizes: tuple[int, int], target_sizes: tuple[int, int]
+) -> Correspondence:
+    """One of `CORRESPONDENCES` or the one in a JSON file, if it fits the machines.
+
+    Args:
+        name_or_path: Which.
+        source_sizes: Numbers in a state and in an action of the source.
+        target_sizes: The same of the target.
+    """
+    named = CORRESPONDENCES.get(str(name_or_path))
+    if named is None and not Path(name_or_path).is_file():
+        raise unknown("correspondence or file", str(name_or_path), CORRESPONDENCES)
+    correspondence = named or Correspondence.read(name_or_path)
+    require_fit(correspondence, source_sizes, target_sizes, str(name_or_path))
+    return correspondence
+
+
+def require_fit(
+    correspondence: Correspondence,
+    source_sizes: tuple[int, int],
+    target_sizes: tuple[int, int],
+    name: str = "the correspondence",
+) -> None:
+    """Refuse a correspondence of other machines."""
+    made_for = correspondence.source_sizes, correspondence.target_sizes
+    if made_for != (source_sizes, target_sizes):
+        text = "{} states and {} actions to {} and {}"
+        raise UsageError(
+            f"{name} maps {text.format(*made_for[0], *made_for[1])}, but the machines have"
+            f" {text.format(*source_sizes, *target_sizes)}"
+        )

@@ -1,0 +1,201 @@
+"""From episodes of two or more machines to a translator between them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from mcat.datasets.views import Episodes
+from mcat.errors import DataError, UsageError
+from mcat.translator.action import (
+    ActionConfig,
+    ActionTraining,
+    ActionTranslator,
+    Route,
+    TranslationReport,
+)
+from mcat.translator.context import ContextConfig, ContextModel, ForwardReport, train_context
+from mcat.translator.policy import Translator, from_json
+from mcat.translator.report import FitReport
+from mcat.translator.reward import train_reward
+
+
+class LearnedTranslator(Translator):
+    """C, F and H, for one pair of machines or conditioned on the contexts of any two of several."""
+
+    kind = "action"
+
+    def __init__(
+        self, model: ContextModel, network: ActionTranslator, report: FitReport | None = None
+    ) -> None:
+        super().__init__(report)
+        self.model, self.network = model, network
+        self.contexts: tuple[int, int] | tuple[()] = ()
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in a state."""
+        return len(self.model.obs_scale.mean)
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action."""
+        return len(self.model.act_scale.mean)
+
+    @property
+    def tasks(self) -> int:
+        """How many machines it knows."""
+        return len(self.model.features)
+
+    def between(self, source: int, target: int) -> LearnedTranslator:
+        """This translator for two of its machines, numbered as they were given to `fit_many`."""
+        if not self.network.conditioned:
+            raise UsageError("a translator of one pair goes from its source to its target only")
+        for number in (source, target):
+            if not 0 <= number < self.tasks:
+                raise UsageError(f"there are machines 0 to {self.tasks - 1}, not {number}")
+        bound = LearnedTranslator(self.model, self.network, self.report)
+        bound.contexts = (source, target)
+        return bound
+
+    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+        """H's answer."""
+        if self.network.conditioned and not self.contexts:
+            raise UsageError("this translator knows several machines: say which by between()")
+        features = [self.model.features[k].expand(len(obs), -1) for k in self.contexts]
+        translated: Tensor = self.network(self.model.scaled(obs), action, *features)
+        return translated
+
+    def header(self) -> dict[str, Any]:
+        """Sizes and configs."""
+        return {
+            "observation_size": self.observation_size,
+            "action_size": self.action_size,
+            "tasks": self.tasks,
+            "conditioned": self.network.conditioned,
+            "context": asdict(self.model.config),
+            "action": asdict(self.network.config),
+        }
+
+    @classmethod
+    def build(cls, header: dict[str, Any]) -> Self:
+        """An untrained one."""
+        context = ContextConfig(**from_json(header["context"]))
+        sizes = header["observation_size"], header["action_size"]
+        network = ActionTranslator(
+            *sizes,
+            ActionConfig(**from_json(header["action"])),
+            context.context_size if header["conditioned"] else 0,
+        )
+        return cls(ContextModel(*sizes, header["tasks"], context), network)
+
+    def modules(self) -> dict[str, nn.Module]:
+        """C, F and H."""
+        return {"model": self.model, "network": self.network}
+
+
+def fit_pair(
+    source: Episodes,
+    target: Episodes,
+    *,
+    context: ContextConfig | None = None,
+    action: ActionConfig | None = None,
+    joint: bool = False,
+    seed: int = 0,
+    quiet: bool = False,
+) -> LearnedTranslator:
+    """Learn to translate actions of `source` into actions of `target`.
+
+    Args:
+        source: What a policy did on the machine where it is good; the better the policy, the
+            better the translation of good actions.
+        target: What happened on the changed machine, with as much variety as there is.
+        context: How C and F are trained.
+        action: How H is trained.
+        joint: Train C and F on both machines rather than on the target alone. F then knows the
+            source's states, about which H asks it; but where a state gives away its machine (other
+            objects, other goals) it answers for the source, and H learns nothing.
+        seed: Equal seeds give equal translators.
+        quiet: Show no progress.
+    """
+    tasks = [source, target] if joint else [target]
+    return _fit(tasks, [Route(0, source, [len(tasks) - 1])], context, action, seed, quiet)
+
+
+def fit_many(
+    tasks: Sequence[Episodes],
+    *,
+    pairs: Iterable[tuple[int, int]] | None = None,
+    context: ContextConfig | None = None,
+    action: ActionConfig | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+) -> LearnedTranslator:
+    """Learn one translator between any two of several machines; see `LearnedTranslator.between`.
+
+    Args:
+        tasks: Episodes of each machine.
+        pairs: Numbers of source and target to train H on; all, if missing.
+        context: How C and F are trained.
+        action: How H is trained.
+        seed: Equal seeds give equal translators.
+        quiet: Show no progress.
+    """
+    if len(tasks) < 2:
+        raise UsageError("a translator needs at least 2 machines")
+    numbers = range(len(tasks))
+    wanted = set(itertools.product(numbers, numbers) if pairs is None else pairs)
+    routes = [Route(i, tasks[i], sorted(j for k, j in wanted if k == i)) for i in numbers]
+    routes = [route for route in routes if route.targets]
+    return _fit(tasks, routes, context, action, seed, quiet)
+
+
+def _fit(
+    tasks: Sequence[Episodes],
+    routes: Sequence[Route],
+    context: ContextConfig | None,
+    action: ActionConfig | None,
+    seed: int,
+    quiet: bool,
+) -> LearnedTranslator:
+    context, action = context or ContextConfig(), action or ActionConfig()
+    require_same_spaces([*tasks, *(route.episodes for route in routes)])
+    others = [route.episodes for route in routes if route.episodes not in tasks]
+    model, forward = train_context(tasks, context, asked_about=others, seed=seed, quiet=quiet)
+    reward = train_reward(model, tasks, seed=seed + 2, quiet=quiet) if action.reward_aware else None
+    training = ActionTraining(model, routes, action, reward=reward, seed=seed + 1)
+    translation = training.run(quiet=quiet)
+    return LearnedTranslator(model, training.network, _report(forward, translation))
+
+
+def require_same_spaces(machines: Sequence[Episodes]) -> None:
+    """Refuse machines whose states or actions differ in size."""
+    sizes = [(machine.observation_size, machine.action_size) for machine in machines]
+    for other in sizes[1:]:
+        if other != sizes[0]:
+            raise DataError(
+                "the machines differ in their spaces: {} states and {} actions against {} and {};"
+                " that takes a state translator with a first guess of what matches what"
+                " (fit_state, --map)".format(*sizes[0], *other)
+            )
+
+
+def _report(forward: ForwardReport, translation: TranslationReport) -> FitReport:
+    return FitReport(
+        curves={
+            "held-out error of the forward model": forward.curve,
+            "mismatch of translated actions": translation.curve,
+        },
+        numbers={
+            "forward steps": forward.steps,
+            "forward error": forward.error,
+            "untranslated": translation.untranslated,
+            "translated": translation.translated,
+            "moved": translation.moved,
+        },
+        forward_error=forward.per_dimension,
+    )

@@ -1,0 +1,70 @@
+"""Complete settings under one name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mcat.translator.action import ActionConfig
+from mcat.translator.context import ContextConfig
+from mcat.translator.cycle import CycleConfig
+from mcat.translator.cycle_spaces import SpacesCycleConfig
+from mcat.translator.state import StateConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How every kind of translator is trained.
+
+    Attributes:
+        context: C and F.
+        action: H.
+        joint: C and F see both machines of a pair, not the target alone (A26).
+        state: G and its inverse, for machines with other spaces or rewards.
+        cycle: The baseline, for machines with equal spaces.
+        cycle_spaces: The baseline for others.
+    """
+
+    context: ContextConfig = field(default_factory=ContextConfig)
+    action: ActionConfig = field(default_factory=ActionConfig)
+    joint: bool = False
+    state: StateConfig = field(default_factory=StateConfig)
+    cycle: CycleConfig = field(default_factory=CycleConfig)
+    cycle_spaces: SpacesCycleConfig = field(default_factory=SpacesCycleConfig)
+
+
+# As printed, but for the loss of H (A6): 30 epochs of 10,000 steps for C and F, of 3,000 for H.
+_PRINTED_CONTEXT = ContextConfig(
+    all_future=True,
+    decay=False,
+    recent=0,
+    evenness=0.0,
+    learning_rate=1e-3,
+    batch_size=1024,
+    max_steps=300_000,
+    evaluate_every=10_000,
+    patience=30,
+)
+_SHORT_CONTEXT = ContextConfig(
+    encoder_hidden=(32,), forward_hidden=(64, 64), max_steps=200, evaluate_every=100
+)
+
+RECIPES = {
+    "cpu": Recipe(),
+    "paper": Recipe(
+        context=_PRINTED_CONTEXT,
+        action=ActionConfig(residual=False, proximity=0.0, batch_size=1024, steps=90_000),
+        state=StateConfig(
+            context=_PRINTED_CONTEXT, state_proximity=0.0, action_proximity=0.0, steps=90_000
+        ),
+        cycle=CycleConfig.paper(),
+        cycle_spaces=SpacesCycleConfig.paper(),
+    ),
+    "smoke": Recipe(
+        context=_SHORT_CONTEXT,
+        action=ActionConfig(hidden=(64, 64), embedding=32, steps=100),
+        state=StateConfig(context=_SHORT_CONTEXT, hidden=(64,), steps=50),
+        cycle=CycleConfig(forward_steps=60, steps=60, epochs=3),
+        cycle_spaces=SpacesCycleConfig(forward_steps=60, turn_steps=20, epochs=3),
+    ),
+}
+"""cpu: the default, minutes on a laptop; paper: as printed, hours; smoke: seconds."""

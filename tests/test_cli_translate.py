@@ -1,0 +1,276 @@
+"""`mcat translate` and `mcat evaluate`: from logs to a report, or one line that says why not."""
+
+import contextlib
+import io
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from ctypes.util import find_library
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mcat.agents.library import collector_policy
+from mcat.agents.transfer import translate
+from mcat.agents.transfer_config import TransferConfig
+from mcat.agents.transfer_result import TransferResult
+from mcat.cli import run
+from mcat.datasets import EpisodeStore, read_dataset, write_dataset
+from mcat.safe_io import read_json
+from mcat.translator import Translator
+from tests.agents.transfer_logs import HORIZON, cheetah, collect_logs, own_robot
+
+SMOKE = "--preset smoke --threads 1 --episodes 3"
+PAIR = "translate --src cheetah0.1.h5 --tgt cheetah0.5.h5"
+TARGET = f"--env halfcheetah --armature 0.5 --horizon {HORIZON}"
+
+
+def mcat(command, capsys):
+    code = run(shlex.split(command))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Logs, among them bad ones, and two results; never written to."""
+    torch.set_num_threads(1)
+    folder = collect_logs(tmp_path_factory.mktemp("made"))
+    _write_bad_logs(folder)
+    tasks = tuple(str(folder / f"cheetah{a}.h5") for a in (0.1, 0.5))
+    given = {"preset": "smoke", "episodes": 3, "quiet": True}
+    translate(TransferConfig(tasks=tasks, out=folder / "many", **given))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(made):
+    """What `mcat translate` says while it makes the pair's result."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.chdir(made), redirect_stdout(out), redirect_stderr(err):
+        assert run(shlex.split(f"{PAIR} {SMOKE}")) == 0, err.getvalue()
+        Path(out.getvalue().strip()).rename("pair")
+    return out.getvalue(), err.getvalue()
+
+
+def _write_bad_logs(folder):
+    good = own_robot(0)
+    write_dataset(folder / "loud.h5", own_robot(5, scale=3.0), {})
+    write_dataset(folder / "one-episode.h5", own_robot(5, episodes=1), {})
+    write_dataset(folder / "short.h5", own_robot(5, steps=4), {})
+    write_dataset(folder / "wide.h5", own_robot(5, states=4), {})
+    write_dataset(folder / "still.h5", _changed(good, actions=np.zeros_like(good.actions)), {})
+    store, metadata = read_dataset(folder / "cheetah0.1.h5")
+    write_dataset(folder / "copy.h5", store, metadata | {"policy": "another name"})
+    shutil.copy(folder / "cheetah0.1.h5", folder / "damaged.h5")
+    with open(folder / "damaged.h5", "r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"\xff" * 50)
+    (folder / "nan.csv").write_text("obs_0,act_0,episode\n1,0.5,0\nnan,0.5,0\n2,0.1,1\n3,0.2,1\n")
+    (folder / "notes").mkdir()
+    (folder / "notes" / "thesis.txt").write_text("precious")
+
+
+def _changed(store, **columns):
+    names = ("observations", "actions", "next_observations")
+    kept = {name: store.column(name) for name in names} | columns
+    return EpisodeStore.from_arrays(**kept, episode_ends=store.episode_ends)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(made, told, tmp_path, monkeypatch):
+    """Every command runs in a folder of its own, with links to what was made before."""
+    monkeypatch.chdir(tmp_path)
+    for path in made.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+
+
+def test_translate_leaves_a_folder_with_a_report(made):
+    names = {path.name for path in (made / "pair").iterdir()}
+    assert {"translator.safetensors", "result.json", "report.html"} <= names
+    assert "halfcheetah-armature0.5" in (made / "pair" / "report.html").read_text()
+    assert not list(made.glob(".*"))  # no half-made folder is left
+
+
+def test_the_outcome_is_told_and_the_folder_is_on_stdout(told):
+    out, err = told
+    names = [f"halfcheetah-armature{a}-horizon{HORIZON}" for a in (0.1, 0.5)]
+    assert out == f"{'-to-'.join(names)}\n"
+    result = TransferResult.from_json(read_json("pair/result.json"))
+    for returns in result.returns:
+        assert f"{returns.label}  " in err
+        assert f"{returns.mean:,.1f} " in err
+    assert "How far can I trust this transfer?" in err
+    assert all(sentence in err for sentence in result.trust.sentences())
+    assert f"Report: {out.strip()}/report.html" in err
+
+
+def test_own_logs_need_no_simulator_and_replace_an_earlier_result(made, capsys, tmp_path):
+    shutil.copytree(made / "pair", "mine")
+    before = _contents(tmp_path / "mine")
+    use = f"{SMOKE} --out mine --overwrite --quiet --json"
+    assert mcat(f"{PAIR} {use} --policy scripted:push", capsys)[0] == 2
+    assert _contents(tmp_path / "mine") == before  # kept, as the new one failed
+
+    code, out, err = mcat(f"translate --src own-a.h5 --tgt own-b.h5 {use}", capsys)
+    assert code == 0, err
+    told = json.loads(out)
+    result = TransferResult.from_json(read_json("mine/result.json"))
+    assert [machine.name for machine in result.machines] == ["own-a", "own-b"]
+    assert told["folder"] == "mine"
+    assert told["returns"] == [] == list(result.returns)
+    assert "mcat cannot simulate the machine of own-a.h5" in told["skipped"]
+    assert told["trust"]["untranslated"] == result.trust.untranslated
+    assert np.shape(result.scatter["translated"]) == (500, 2)
+    assert "cannot simulate" in Path("mine/report.html").read_text()
+    assert not list(tmp_path.glob(".*"))
+    translator = Translator.load("mine/translator.safetensors")
+    assert translator.translate(np.zeros((4, 3)), np.zeros((4, 2))).shape == (4, 2)
+    code, _, err = mcat("evaluate --translator mine --env push", capsys)
+    assert code == 2
+    assert "from Python" in err
+
+
+def test_evaluate_agrees_with_translate(capsys):
+    result = TransferResult.from_json(read_json("pair/result.json"))
+    code, out, err = mcat(f"evaluate --translator pair {TARGET} --episodes 3 --json", capsys)
+    assert code == 0, err
+    found = json.loads(out)
+    assert [tuple(item["values"]) for item in found] == [r.values for r in result.returns[1:]]
+    assert [item["label"] for item in found] == [r.label for r in result.returns[1:]]
+    plain = "evaluate --policy good --env halfcheetah --armature 0.1 --episodes 3 --json"
+    code, out, err = mcat(f"{plain} --horizon {HORIZON}", capsys)
+    assert code == 0, err
+    assert tuple(json.loads(out)[0]["values"]) == result.returns[0].values
+
+
+def test_evaluate_prints_a_table(capsys):
+    code, out, _ = mcat(f"evaluate --policy random {TARGET} --episodes 2", capsys)
+    assert code == 0
+    assert "2 episodes each" in out
+    assert "random" in out
+    assert "± standard error" in out
+
+
+def test_many_tasks_print_a_matrix_and_take_a_source(capsys):
+    result = TransferResult.from_json(read_json("many/result.json"))
+    source = result.machines[0].name
+    code, out, err = mcat(
+        f"evaluate --translator many --from {source} {TARGET} --episodes 3 --json", capsys
+    )
+    assert code == 0, err
+    assert json.loads(out)[1]["mean"] == result.matrix["transferred"][0][1]
+    code, _, err = mcat(
+        f"evaluate --translator many --from halfcheetah-armature0.2 {TARGET}", capsys
+    )
+    assert code == 2
+    assert "did you mean halfcheetah-armature0.1" in err
+    code, _, err = mcat(f"evaluate --translator many {TARGET}", capsys)
+    assert code == 2
+    assert f"--from {source}" in err
+
+
+def test_a_transferred_policy_collects(capsys):
+    command = f"collect --policy good --translator pair {TARGET} --steps 60 --out more.h5"
+    code, _, err = mcat(command, capsys)
+    assert code == 0, err
+    store, metadata = read_dataset("more.h5")
+    name = f"good of halfcheetah-armature0.1-horizon{HORIZON}, translated"
+    assert metadata["policy"]["name"] == name
+    actor = collector_policy("good", cheetah(0.5), translator=Path("pair"))
+    assert metadata["policy"]["sha256"] == actor.sha256
+    assert np.allclose(actor.function(np.array(store.observations)), store.actions, atol=1e-5)
+    plain = collector_policy("good", cheetah(0.1)).function(np.array(store.observations))
+    assert np.abs(plain - store.actions).max() > 1e-3
+
+
+@pytest.mark.skipif(
+    not find_library("OSMesa") and not os.environ.get("DISPLAY"),
+    reason="no OSMesa: apt-get install libosmesa6",
+)
+def test_a_transferred_policy_is_filmed(tmp_path):
+    command = f"render --translator pair {TARGET} --steps 5 --width 64 --height 64 --out a.png"
+    done = subprocess.run(  # the GL backend is chosen once per process
+        [sys.executable, "-m", "mcat", *command.split()],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "a.png\n"), done.stderr
+    assert (tmp_path / "a.png").stat().st_size > 100
+
+
+BAD_CALLS = [
+    ("translate", 2, "give logs either as --src and --tgt or"),
+    ("translate --src cheetah0.1.h5", 2, "logs of both machines"),
+    ("translate --task cheetah0.1.h5", 2, "at least two --task"),
+    (f"{PAIR} --task own-a.h5", 2, "give logs either as"),
+    (f"{PAIR} --preset fast", 2, "unknown preset 'fast'"),
+    (f"{PAIR} --method magic", 2, "--method"),
+    (f"{PAIR} --episodes -1", 2, "--episodes"),
+    (f"{PAIR} --out notes", 73, "notes exists already"),
+    (f"{PAIR} --out notes --overwrite", 73, "not the result of a translation"),
+    (f"{PAIR} --out pair", 73, "pass --overwrite"),
+    (f"{PAIR} --policy scripted:push", 2, "does not fit halfcheetah"),
+    (f"{PAIR} --policy unicorn", 2, "no policy 'unicorn'"),
+    (f"{PAIR} --policy mediocre.safetensors", 2, "mediocre.safetensors"),
+    (f"{PAIR} --map mirror-y", 2, "unknown correspondence or file 'mirror-y'"),
+    (f"{PAIR} --map mirror-x", 2, "but the machines have"),
+    (f"{PAIR} --map mirror-x --reward-aware", 2, "--reward-aware goes with"),
+    ("translate --src cheetah0.1.h5 --tgt missing.h5", 66, "missing.h5 does not exist"),
+    ("translate --src cheetah0.1.h5 --tgt damaged.h5", 65, "damaged.h5: damaged"),
+    ("translate --src cheetah0.1.h5 --tgt nan.csv", 65, "nan.csv"),
+    ("translate --src cheetah0.1.h5 --tgt cheetah0.1.h5", 65, "hold the same transitions"),
+    ("translate --src cheetah0.1.h5 --tgt copy.h5", 65, "cheetah0.1.h5 and copy.h5 hold the same"),
+    ("translate --src cheetah0.1.h5 --src cheetah0.3.h5 --tgt cheetah0.5.h5", 65, "of one task"),
+    ("translate --src own-a.h5 --src wide.h5 --tgt own-b.h5", 65, "must be of one machine"),
+    ("translate --src cheetah0.1.h5 --src own-a.h5 --tgt cheetah0.5.h5", 65, "unknown machine"),
+    ("translate --src own-a.h5 --tgt wide.h5", 65, "--map NAME|FILE"),
+    ("translate --src cheetah0.1.h5 --tgt own-a.h5", 65, "17 states and 6 actions"),
+    ("translate --src own-a.h5 --tgt loud.h5", 65, "outside [-1, 1]"),
+    ("translate --src own-a.h5 --tgt one-episode.h5", 65, "one episode only"),
+    ("translate --src own-a.h5 --tgt short.h5", 65, "no full history of 10"),
+    ("translate --src own-b.h5 --tgt still.h5", 65, "none of its actions ever changes"),
+    ("translate --task own-a.h5 --task own-b.h5 --task loud.h5", 65, "loud.h5: an action is"),
+    (f"evaluate --translator nowhere {TARGET}", 66, "nowhere is no folder"),
+    (f"evaluate --translator notes {TARGET}", 66, "notes is no folder"),
+    ("evaluate --translator pair --env ant", 2, "does not fit ant"),
+    (f"evaluate --translator pair --from halfcheetah {TARGET}", 2, "unknown source"),
+    (f"evaluate --from halfcheetah {TARGET}", 2, "give --translator too"),
+    (f"evaluate --policy good {TARGET}", 2, "no packaged good policy"),
+    (f"evaluate --episodes 0 {TARGET}", 2, "--episodes"),
+    ("evaluate --policy scripted:push --env ant", 2, "does not fit ant"),
+    ("collect --env ant --translator pair", 2, "does not fit ant"),
+    ("collect --env ant --from ant", 2, "give --translator too"),
+    (f"render --policy good {TARGET} --out a.png", 2, "no packaged good policy"),
+    ("render --env ant --translator nowhere --out a.png", 66, "nowhere"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "code", "message"), BAD_CALLS, ids=[c[0] for c in BAD_CALLS])
+def test_bad_input_is_one_clear_line_before_any_training(command, code, message, made, capsys):
+    before = _contents(made), sorted(os.listdir())
+    quick = command.replace("translate", f"translate {SMOKE}", 1)  # should it train after all
+    found, out, err = mcat(quick if command.startswith("translate") else command, capsys)
+    assert message in err
+    assert found == code
+    lines = [line for line in err.splitlines() if line.strip() and not line.startswith("note:")]
+    assert len(lines) <= 3  # click's own errors add usage and a pointer to --help
+    assert "learning" not in err
+    assert not out
+    assert (_contents(made), sorted(os.listdir())) == before
+
+
+def _contents(folder):
+    return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+
+
+@pytest.mark.parametrize("command", ["translate", "evaluate"])
+def test_help_says_how(command, capsys):
+    code, out, _ = mcat(f"{command} --help", capsys)
+    assert code == 0
+    assert f"mcat {command} --" in out
