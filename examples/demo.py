@@ -36,16 +36,21 @@ def main() -> None:
         optional=True,
     )
 
-    # Logs of two machines: a cheetah, and the same cheetah with sluggish joints.
-    for armature in (0.1, 0.5):
-        mcat(f"collect --env halfcheetah --armature {armature} --steps 10000 --noise 0,0.3 "
-             f"--out {OUT}")  # fmt: skip
-    mcat(f"dataset check {OUT}/halfcheetah-armature0.1.h5 {OUT}/halfcheetah-armature0.5.h5")
-    mcat(f"dataset info {OUT}/halfcheetah-armature0.5.h5")
+    # Logs of two machines: a cheetah with its good policy, and the same cheetah with sluggish
+    # joints, on which that policy is to be used.
+    source, target = (OUT / f"halfcheetah-armature{a}.h5" for a in (0.1, 0.5))
+    mcat(f"collect --env halfcheetah --armature 0.1 --policy good --noise 0,0.3 --steps 20000 "
+         f"--out {source}")  # fmt: skip
+    mcat(f"collect --env halfcheetah --armature 0.5 --policy mediocre --noise 0,0.5 --steps 30000 "
+         f"--out {target}")  # fmt: skip
+    mcat(f"dataset check {source} {target}")
+    mcat(f"translate --src {source} --tgt {target} --preset quick --episodes 20 "
+         f"--out {OUT}/transfer")  # fmt: skip
 
     print(f"\nDone in {time.monotonic() - started:.0f} s. Results:")
-    for path in sorted(OUT.iterdir()):
+    for path in sorted(path for path in OUT.rglob("*") if path.is_file()):
         print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
+    print(f"Open {OUT}/transfer/report.html to see what the transfer is worth.")
 
 
 if __name__ == "__main__":

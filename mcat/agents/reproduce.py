@@ -24,6 +24,8 @@ from mcat.agents.transferred import RESULT_FILE
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.errors import UsageError, unknown
 from mcat.safe_io import read_json
+from mcat.translator.correspondence import CORRESPONDENCES
+from mcat.translator.recipes import RECIPES
 
 Say = Callable[[str], None]
 
@@ -56,6 +58,8 @@ class ReproduceConfig:
         for name in self.rows:
             if name not in (names := [row.name for row in TABLES[self.table].rows]):
                 raise unknown("row", name, names)
+        if self.preset not in RECIPES:
+            raise unknown("preset", self.preset, RECIPES)
         if not self.seeds or min(self.seeds) < 0 or self.episodes < 1:
             raise UsageError("give at least one seed, none negative, and at least one episode")
 
@@ -189,7 +193,9 @@ def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
     say(f"collecting {path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     name, owner = log.policy
-    function = find_policy(name, owner, np.random.default_rng(0)) if name != "random" else None
+    function = None if name == "random" else find_policy(name, owner, np.random.default_rng(0))
+    if function and log.guess:
+        function = CORRESPONDENCES[log.guess].guess(function)
     settings = CollectConfig(
         task=log.task,
         steps=log.steps,

@@ -157,14 +157,7 @@ def _untranslated(
     policy: PolicyFunction, guess: Correspondence | None, source: Logs, target: Logs
 ) -> PolicyFunction:
     """The source policy on the target; in other spaces it needs the first guess to act at all."""
-    if guess is None or source.sizes == target.sizes:
-        return policy
-
-    def guessed(observations: NDArray[Any]) -> NDArray[Any]:
-        actions = policy(observations @ guess.state_to_source.T) @ guess.action_to_target.T
-        return np.clip(actions, -1, 1)
-
-    return guessed
+    return policy if guess is None or source.sizes == target.sizes else guess.guess(policy)
 
 
 def _scatter(

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @click.option("--method", default="ours", show_default=True, type=click.Choice(["ours", "cycle"]),
               help="cycle is the baseline of Zhang et al. 2020.")  # fmt: skip
 @click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-              help="cpu (sized for a laptop), paper (as printed), smoke (seconds).")  # fmt: skip
+              help="cpu (sized for a laptop), quick (a quarter of it), paper (as printed, days), "
+              "smoke (seconds).")  # fmt: skip
 @click.option("--map", "map_name", metavar="NAME|FILE",
               help="First guess of what matches what, for machines with other states, actions or "
               "rewards: mirror-x, two-to-three-legs or a JSON file.")  # fmt: skip

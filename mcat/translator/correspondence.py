@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from mcat.errors import DataError, UsageError, unknown
 from mcat.safe_io import StrPath, read_json
+from mcat.types import PolicyFunction
 
 Row = int | Sequence[float]
 """One number of the result: which number is copied, or the weight of each."""
@@ -63,6 +64,16 @@ class Correspondence:
     def target_sizes(self) -> tuple[int, int]:
         """Numbers in a state and in an action of the target."""
         return len(self.state_to_target), len(self.action_to_target)
+
+    def guess(self, policy: PolicyFunction) -> PolicyFunction:
+        """The source policy on the target by these maps alone."""
+
+        def act(observations: NDArray[Any]) -> NDArray[np.float32]:
+            actions = policy(observations @ self.state_to_source.T) @ self.action_to_target.T
+            clipped: NDArray[np.float32] = np.clip(actions, -1, 1)
+            return clipped
+
+        return act
 
     @classmethod
     def identity(cls, states: int, actions: int) -> Self:

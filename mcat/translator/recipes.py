@@ -59,6 +59,13 @@ RECIPES = {
         cycle=CycleConfig.paper(),
         cycle_spaces=SpacesCycleConfig.paper(),
     ),
+    "quick": Recipe(
+        context=ContextConfig(max_steps=1500),
+        action=ActionConfig(steps=1000),
+        state=StateConfig(context=ContextConfig(max_steps=1500), steps=1000),
+        cycle=CycleConfig(forward_steps=1500, steps=1500),
+        cycle_spaces=SpacesCycleConfig(forward_steps=1000, turn_steps=200),
+    ),
     "smoke": Recipe(
         context=_SHORT_CONTEXT,
         action=ActionConfig(hidden=(64, 64), embedding=32, steps=100),
@@ -67,4 +74,4 @@ RECIPES = {
         cycle_spaces=SpacesCycleConfig(forward_steps=60, turn_steps=20, epochs=3),
     ),
 }
-"""cpu: the default, minutes on a laptop; paper: as printed, hours; smoke: seconds."""
+"""cpu: the default; quick: a quarter of it; paper: as printed, days; smoke: to try things."""
