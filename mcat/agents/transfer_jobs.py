@@ -25,12 +25,12 @@ from mcat.agents.transferred import (
 )
 from mcat.errors import UsageError
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
-from mcat.translator.context import sample_windows
 from mcat.translator.correspondence import Correspondence, find_correspondence
 from mcat.translator.cycle import fit_cycle
 from mcat.translator.cycle_spaces import fit_cycle_spaces
 from mcat.translator.state import fit_state
 from mcat.translator.trust import estimate_trust
+from mcat.translator.windows import sample_windows
 from mcat.types import PolicyFunction
 
 SCATTER = 500  # actions shown before and after translation

@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
-from mcat.translator.context import ContextModel, Windows, sample_windows
+from mcat.translator.context import ContextModel
 from mcat.translator.networks import clip, mlp
 from mcat.translator.reward import RewardModel
+from mcat.translator.windows import Windows, sample_windows
 
 Loss = Literal["l1", "nll"]
 

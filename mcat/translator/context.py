@@ -11,23 +11,26 @@ instead of from the context, and would go on predicting the source when asked ab
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DataError, DivergedError, UsageError
+from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
 from mcat.translator.networks import Activation, Normaliser, mlp
+from mcat.translator.windows import (
+    Windows,
+    past_of,
+    sample_windows,
+    shared_dimensions,
+    split_episodes,
+)
 
 LOG_VARIANCE = (-10.0, 0.5)  # soft bounds (A5)
-STRANGE = 0.75  # share of a machine's values that another one never has, from which on it counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,18 +74,6 @@ class ContextConfig:
             raise UsageError(f"recent must be 0 to {self.history} (history), not {self.recent}")
         if min(self.history, self.future, self.batch_size, self.max_steps, self.patience) < 1:
             raise UsageError("history, future, batch_size, max_steps and patience must be positive")
-
-
-class Windows(NamedTuple):
-    """Transitions with their own past, and the past from which their context is read."""
-
-    obs: Tensor  # (n, S)
-    action: Tensor  # (n, A)
-    change: Tensor  # (n, S), next state minus state
-    reward: Tensor  # (n,)
-    past: Tensor  # (n, recent, S), how the state moved before it
-    context_past: tuple[Tensor, Tensor]  # (n, K, S) and (n, K, A), moves and actions before an
-    # earlier step of the episode
 
 
 class ContextModel(nn.Module):
@@ -270,37 +261,6 @@ def _joint_loss(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.G
     )
 
 
-def sample_windows(
-    task: Episodes, config: ContextConfig, rng: np.random.Generator, n: int
-) -> Windows:
-    """Transitions up to M - 1 steps after the step whose past gives their context (A21).
-
-    Each of n contexts comes with one such transition, or with `all_future` with all of them.
-    """
-    starts = rng.integers(len(task), size=n)
-    steps, inside = task.futures(starts, config.future)
-    if config.all_future:
-        starts, steps = np.repeat(starts, inside.sum(axis=1)), steps[inside]
-    else:
-        ahead = (rng.random(n) * inside.sum(axis=1)).astype(np.int64)
-        steps = steps[np.arange(n), ahead]
-    rows = task.transitions(steps)
-    obs = torch.from_numpy(rows.observations)
-    return Windows(
-        obs=obs,
-        action=torch.from_numpy(rows.actions),
-        change=torch.from_numpy(rows.next_observations) - obs,
-        reward=torch.from_numpy(rows.rewards),
-        past=_past(task, steps, config.recent)[0],
-        context_past=_past(task, starts, config.history),
-    )
-
-
-def _past(task: Episodes, steps: NDArray[np.int64], k: int) -> tuple[Tensor, Tensor]:
-    changes, actions = task.histories(steps, k)
-    return torch.from_numpy(changes), torch.from_numpy(actions)
-
-
 @torch.no_grad()
 def held_out_errors(model: ContextModel, tests: Sequence[Windows]) -> Tensor:
     """Mean |mean - change| per dimension, in units of each dimension's spread."""
@@ -317,7 +277,9 @@ def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.
     """Each task's feature is the mean context of many of its histories (A8)."""
     for number, task in enumerate(tasks):
         steps = rng.integers(len(task), size=model.config.feature_samples)
-        model.features[number] = model.encode(_past(task, steps, model.config.history)).mean(dim=0)
+        model.features[number] = model.encode(past_of(task, steps, model.config.history)).mean(
+            dim=0
+        )
 
 
 def _fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
@@ -329,28 +291,3 @@ def _fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
     model.obs_scale.fit(columns["observations"])
     model.act_scale.fit(columns["actions"])
     model.change_scale.fit(columns["next_observations"] - columns["observations"])
-
-
-def shared_dimensions(machines: Sequence[Episodes]) -> Tensor:
-    """1 for each dimension of the state in which no machine is a stranger to another, else 0.
-
-    One is if nearly all its values are outside the range of the other's.
-    """
-    states = [machine.column("observations") for machine in machines]
-    ranges = [np.quantile(values, (0.005, 0.995), axis=0) for values in states]
-    shared = np.ones(machines[0].observation_size, np.float32)
-    for values, (low, high) in itertools.product(states, ranges):
-        shared[((values < low) | (values > high)).mean(axis=0) > STRANGE] = 0
-    return torch.from_numpy(shared)
-
-
-def split_episodes(task: Episodes, rng: np.random.Generator) -> tuple[Episodes, Episodes]:
-    """Nine tenths of the episodes to train on, the rest (at least one) held out."""
-    if task.num_episodes < 2:
-        raise DataError(
-            "learning needs at least 2 episodes, one of them held out: cut the log into pieces by"
-            " giving from_arrays episode_ends"
-        )
-    order = rng.permutation(task.num_episodes)
-    cut = max(1, task.num_episodes // 10)
-    return task.select(np.sort(order[cut:])), task.select(np.sort(order[:cut]))

@@ -19,7 +19,6 @@ from mcat.datasets.views import Episodes
 from mcat.errors import UsageError
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
-from mcat.translator.context import split_episodes
 from mcat.translator.cycle_training import (
     BaselineConfig,
     EpochHook,
@@ -37,6 +36,7 @@ from mcat.translator.cycle_training import (
 from mcat.translator.fit import require_same_spaces
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
+from mcat.translator.windows import split_episodes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,6 @@ from mcat.datasets.views import Episodes
 from mcat.errors import UsageError
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
-from mcat.translator.context import split_episodes
 from mcat.translator.correspondence import Correspondence, require_fit
 from mcat.translator.cycle_training import (
     BaselineConfig,
@@ -42,6 +41,7 @@ from mcat.translator.cycle_training import (
 from mcat.translator.hand_maps import ActionMap, StateMap
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
+from mcat.translator.windows import split_episodes
 
 
 @dataclass(frozen=True, kw_only=True)

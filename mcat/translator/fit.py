@@ -18,7 +18,12 @@ from mcat.translator.action import (
     Route,
     TranslationReport,
 )
-from mcat.translator.context import ContextConfig, ContextModel, ForwardReport, train_context
+from mcat.translator.context import (
+    ContextConfig,
+    ContextModel,
+    ForwardReport,
+    train_context,
+)
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.reward import train_reward

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
 from mcat.progress import Progress
-from mcat.translator.context import ContextModel, Windows, sample_windows
+from mcat.translator.context import ContextModel
 from mcat.translator.networks import Normaliser, mlp
+from mcat.translator.windows import Windows, sample_windows
 
 
 class RewardModel(nn.Module):

@@ -20,16 +20,12 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
-from mcat.translator.context import (
-    ContextConfig,
-    ContextModel,
-    Windows,
-    sample_windows,
-)
+from mcat.translator.context import ContextConfig, ContextModel
 from mcat.translator.correspondence import Correspondence
 from mcat.translator.cycle_training import take_step
 from mcat.translator.networks import Normaliser, mlp
 from mcat.translator.report import FitReport
+from mcat.translator.windows import Windows, sample_windows
 
 POOL = 4096  # states that the adversary remembers of either kind
 MISMATCH = "mismatch of translated transitions"

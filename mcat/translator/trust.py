@@ -16,15 +16,9 @@ import torch
 from torch import Tensor
 
 from mcat.datasets.views import Episodes
-from mcat.translator.context import (
-    ContextModel,
-    Windows,
-    held_out_errors,
-    sample_windows,
-    split_episodes,
-    train_context,
-)
+from mcat.translator.context import ContextModel, held_out_errors, train_context
 from mcat.translator.fit import LearnedTranslator
+from mcat.translator.windows import Windows, sample_windows, split_episodes
 from mcat.types import PolicyFunction
 
 ROWS, SEARCH_STEPS, SEARCH_RATE = 1024, 150, 0.03

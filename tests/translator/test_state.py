@@ -9,7 +9,7 @@ import torch
 
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, UsageError
-from mcat.translator.context import ContextConfig, ContextModel, Windows, train_context
+from mcat.translator.context import ContextConfig, ContextModel, train_context
 from mcat.translator.correspondence import (
     CORRESPONDENCES,
     Correspondence,
@@ -18,6 +18,7 @@ from mcat.translator.correspondence import (
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.state import StateConfig, StateTranslator, fit_state
 from mcat.translator.state_training import StateTraining
+from mcat.translator.windows import Windows
 from tests.translator.systems import LIMBS, THREE_LIMBS, TWO_LIMBS, linear_system
 
 # The mirrored machine: two of three states negated, its two motors swapped.

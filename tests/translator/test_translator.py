@@ -22,11 +22,10 @@ from mcat.translator.context import (
     bounded_log_variance,
     contrastive_loss,
     forward_loss,
-    sample_windows,
-    shared_dimensions,
     train_context,
 )
 from mcat.translator.networks import clip
+from mcat.translator.windows import sample_windows, shared_dimensions
 
 STATES, ACTIONS = 4, 3
 DRIFT = 0.2 * np.eye(STATES)

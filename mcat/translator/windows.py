@@ -1,0 +1,89 @@
+"""Batches for C, F and H: transitions with what went before them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mcat.datasets.views import Episodes
+from mcat.errors import DataError
+
+if TYPE_CHECKING:
+    from mcat.translator.context import ContextConfig
+
+STRANGE = 0.75  # share of a machine's values that another one never has, from which on it counts
+
+
+class Windows(NamedTuple):
+    """Transitions with their own past, and the past from which their context is read."""
+
+    obs: Tensor  # (n, S)
+    action: Tensor  # (n, A)
+    change: Tensor  # (n, S), next state minus state
+    reward: Tensor  # (n,)
+    past: Tensor  # (n, recent, S), how the state moved before it
+    context_past: tuple[Tensor, Tensor]  # (n, K, S) and (n, K, A), moves and actions before an
+    # earlier step of the episode
+
+
+def sample_windows(
+    task: Episodes, config: ContextConfig, rng: np.random.Generator, n: int
+) -> Windows:
+    """Transitions up to M - 1 steps after the step whose past gives their context (A21).
+
+    Each of n contexts comes with one such transition, or with `all_future` with all of them.
+    """
+    starts = rng.integers(len(task), size=n)
+    steps, inside = task.futures(starts, config.future)
+    if config.all_future:
+        starts, steps = np.repeat(starts, inside.sum(axis=1)), steps[inside]
+    else:
+        ahead = (rng.random(n) * inside.sum(axis=1)).astype(np.int64)
+        steps = steps[np.arange(n), ahead]
+    rows = task.transitions(steps)
+    obs = torch.from_numpy(rows.observations)
+    return Windows(
+        obs=obs,
+        action=torch.from_numpy(rows.actions),
+        change=torch.from_numpy(rows.next_observations) - obs,
+        reward=torch.from_numpy(rows.rewards),
+        past=past_of(task, steps, config.recent)[0],
+        context_past=past_of(task, starts, config.history),
+    )
+
+
+def past_of(task: Episodes, steps: NDArray[np.int64], k: int) -> tuple[Tensor, Tensor]:
+    """State changes `(n, k, S)` and actions `(n, k, A)` of the k steps before each."""
+    changes, actions = task.histories(steps, k)
+    return torch.from_numpy(changes), torch.from_numpy(actions)
+
+
+def shared_dimensions(machines: Sequence[Episodes]) -> Tensor:
+    """1 for each dimension of the state in which no machine is a stranger to another, else 0.
+
+    One is if nearly all its values are outside the range of the other's.
+    """
+    states = [machine.column("observations") for machine in machines]
+    ranges = [np.quantile(values, (0.005, 0.995), axis=0) for values in states]
+    shared = np.ones(machines[0].observation_size, np.float32)
+    for values, (low, high) in itertools.product(states, ranges):
+        shared[((values < low) | (values > high)).mean(axis=0) > STRANGE] = 0
+    return torch.from_numpy(shared)
+
+
+def split_episodes(task: Episodes, rng: np.random.Generator) -> tuple[Episodes, Episodes]:
+    """Nine tenths of the episodes to train on, the rest (at least one) held out."""
+    if task.num_episodes < 2:
+        raise DataError(
+            "learning needs at least 2 episodes, one of them held out: cut the log into pieces by"
+            " giving from_arrays episode_ends"
+        )
+    order = rng.permutation(task.num_episodes)
+    cut = max(1, task.num_episodes // 10)
+    return task.select(np.sort(order[cut:])), task.select(np.sort(order[:cut]))
