@@ -43,6 +43,7 @@ class ContextConfig:
         all_future: Predict all M of them, as printed; else one drawn at random per row, which has
             the same expected gradient at an M-th of the cost.
         recent: Last steps whose state changes F sees directly; 0 as printed.
+        shared_only: See `ContextModel.shared`; False as printed.
         evenness: See `forward_loss`; 0 as printed.
         decay: Let the learning rate fall to 0 over `max_steps`, which gets there in fewer of them.
         max_steps: Optimiser steps, if held-out error does not stop falling before.
@@ -53,6 +54,7 @@ class ContextConfig:
     future: int = 10
     all_future: bool = False
     recent: int = 3
+    shared_only: bool = True
     context_size: int = 10
     encoder_hidden: tuple[int, ...] = (256, 128, 64)
     forward_hidden: tuple[int, ...] = (200, 200, 200, 200)
@@ -209,7 +211,8 @@ def train_context(
         torch.manual_seed(int(rng.integers(2**31)))
         model = ContextModel(obs_size, act_size, len(tasks), config)
     _fit_scales(model, [*training, *asked_about])
-    model.shared.copy_(shared_dimensions([*training, *asked_about]))
+    if config.shared_only:
+        model.shared.copy_(shared_dimensions([*training, *asked_about]))
     tests = [sample_windows(task, config, rng, 2048) for task in held_out]
     adam = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
     report, best, waited = ForwardReport(), copy.deepcopy(model.state_dict()), 0

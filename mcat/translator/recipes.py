@@ -37,6 +37,7 @@ _PRINTED_CONTEXT = ContextConfig(
     all_future=True,
     decay=False,
     recent=0,
+    shared_only=False,
     evenness=0.0,
     learning_rate=1e-3,
     batch_size=1024,
@@ -52,9 +53,16 @@ RECIPES = {
     "cpu": Recipe(),
     "paper": Recipe(
         context=_PRINTED_CONTEXT,
-        action=ActionConfig(residual=False, proximity=0.0, batch_size=1024, steps=90_000),
+        action=ActionConfig(
+            residual=False, proximity=0.0, weighed=False, batch_size=1024, steps=90_000
+        ),
         state=StateConfig(
-            context=_PRINTED_CONTEXT, state_proximity=0.0, action_proximity=0.0, steps=90_000
+            context=_PRINTED_CONTEXT,
+            adversarial=10.0,
+            state_proximity=0.0,
+            action_proximity=0.0,
+            learning_rate=1e-4,
+            steps=90_000,
         ),
         cycle=CycleConfig.paper(),
         cycle_spaces=SpacesCycleConfig.paper(),

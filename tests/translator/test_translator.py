@@ -26,16 +26,8 @@ from mcat.translator.context import (
 )
 from mcat.translator.networks import clip
 from mcat.translator.windows import sample_windows, shared_dimensions
+from tests.translator.systems import ACTIONS, CHANGES, STATES, linear_system
 
-STATES, ACTIONS = 4, 3
-DRIFT = 0.2 * np.eye(STATES)
-PUSH = np.linalg.qr(np.random.default_rng(1).normal(size=(STATES, ACTIONS)))[0].T
-# What the target's motors do to an action before it acts: swapped, weakened, reversed.
-CHANGES = {
-    "swapped": np.eye(ACTIONS)[[1, 2, 0]],
-    "stronger": np.diag([2.0, 1.5, 1.25]),
-    "reversed": np.diag([-1.0, 1.0, -1.0]),
-}
 QUICK = ContextConfig(
     encoder_hidden=(32,), forward_hidden=(64, 64), context_size=4, max_steps=2000, patience=4
 )
@@ -45,22 +37,6 @@ QUICK_H = ActionConfig(hidden=(64, 64), embedding=32, steps=800, proximity=0.0, 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
     torch.set_num_threads(1)
-
-
-def linear_system(motors, seed, episodes=40, steps=50, limit=1.0):
-    """s' = s - drift s + (a · motors) push: actions do the same as `a · motors` on the source."""
-    rng = np.random.default_rng(seed)
-    rows = {name: [] for name in ("observations", "actions", "next_observations")}
-    for _ in range(episodes):
-        state = rng.normal(size=STATES)
-        for _ in range(steps):
-            action = rng.uniform(-limit, limit, ACTIONS)
-            after = state - state @ DRIFT + action @ motors @ PUSH
-            for name, value in zip(rows, (state, action, after), strict=True):
-                rows[name].append(value)
-            state = after
-    ends = np.arange(1, episodes + 1) * steps
-    return EpisodeStore.from_arrays(**{k: np.array(v) for k, v in rows.items()}, episode_ends=ends)
 
 
 def error_of(translator, motors):
