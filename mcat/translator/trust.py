@@ -32,7 +32,8 @@ class Trust:
         untranslated: With the source's actions as they are.
         translated: With the translated ones.
         reachable: With the best actions that a direct search finds.
-        model_error: The forward model's own error on the target; what is smaller is not seen.
+        model_error: What the two forward models are off by themselves, taken together; what is
+            smaller is not seen.
         no_equivalent: Share of source actions for which even the best is farther than that.
         per_dimension_untranslated: The first for each dimension of the state.
         per_dimension_translated: The second for each dimension of the state.
@@ -57,8 +58,8 @@ class Trust:
             f" the best action found in each state would leave {self.reachable:.2f}.",
             f"{100 * self.no_equivalent:.0f} % of the source's actions have no equivalent on the"
             " target: no action of it has that effect, as with a dead or weaker motor.",
-            f"All of this is what the forward model says, and it is off by {self.model_error:.2f}"
-            " on target data it has not seen.",
+            "All of this is what forward models of the two machines say, and they are off by"
+            f" {self.model_error:.2f} themselves on data they have not seen.",
             self.verdict(),
         ]
 
@@ -80,8 +81,8 @@ class Trust:
                 " where failing is cheap."
             )
         if self.translated > 3 * self.model_error:
-            return "Fair trust: more is left than the model's own error. Try it with care."
-        return "Good trust: what is left is near the model's own error."
+            return "Fair trust: more is left than the models' own error. Try it with care."
+        return "Good trust: what is left is near the models' own error."
 
 
 class _Question(NamedTuple):
@@ -112,7 +113,7 @@ def estimate_trust(
     """
     model = translator.model
     brief = replace(model.config, max_steps=max(1, model.config.max_steps // 2))
-    there, _ = train_context([source], brief, asked_about=[target], seed=seed, quiet=quiet)
+    there, trained = train_context([source], brief, asked_about=[target], seed=seed, quiet=quiet)
     _, unseen = split_episodes(target, np.random.default_rng(seed))
     rows = sample_windows(unseen, model.config, np.random.default_rng(seed), ROWS)
     action = rows.action
@@ -128,12 +129,12 @@ def estimate_trust(
     best = _distances(model, question, searched).mean(dim=1)
     # The search starts at the translated action and may end worse in some rows.
     best = torch.stack((best, as_is.mean(dim=1), translated.mean(dim=1))).amin(dim=0)
-    error = held_out_errors(model, [rows])[model.change_scale.moves].mean()
+    error = trained.error + float(held_out_errors(model, [rows]).mean())
     return Trust(
         untranslated=float(as_is.mean()),
         translated=float(translated.mean()),
         reachable=float(best.mean()),
-        model_error=float(error),
+        model_error=error,
         no_equivalent=float((best > error).float().mean()),
         per_dimension_untranslated=_per_dimension(model, as_is),
         per_dimension_translated=_per_dimension(model, translated),
