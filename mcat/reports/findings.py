@@ -261,7 +261,7 @@ def _actions(result: TransferResult) -> Section:
     return Section(
         name="actions",
         title="What it does to actions",
-        reading="Every dot is a held-out action of the source (across) and its translation (up);"
+        reading="Every dot is an action of the source (across) and its translation (up);"
         " dots on the diagonal are left as they were, and a spread around a line is what"
         " translation makes depend on the state.",
         finding=f"Actions, from -1 to 1, change by {number(changes.mean())} on average;"

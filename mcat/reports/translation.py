@@ -36,6 +36,7 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
 th, td { padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line);
   text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
+th, td:first-child { white-space: nowrap; }
 pre, code { font: .85rem/1.4 ui-monospace, monospace; white-space: pre-wrap; }
 @media (max-width: 40rem) { .wide img { max-width: 40rem; } }
 @media print { body { max-width: none; padding: 0; } section { break-inside: avoid; } }
