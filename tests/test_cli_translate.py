@@ -226,7 +226,7 @@ BAD_CALLS = [
     ("translate --src cheetah0.1.h5 --tgt nan.csv", 65, "nan.csv"),
     ("translate --src cheetah0.1.h5 --tgt cheetah0.1.h5", 65, "hold the same transitions"),
     ("translate --src cheetah0.1.h5 --tgt copy.h5", 65, "cheetah0.1.h5 and copy.h5 hold the same"),
-    ("translate --src cheetah0.1.h5 --src cheetah0.3.h5 --tgt cheetah0.5.h5", 65, "of one task"),
+    ("translate --src cheetah0.1.h5 --src cheetah0.35.h5 --tgt cheetah0.5.h5", 65, "of one task"),
     ("translate --src own-a.h5 --src wide.h5 --tgt own-b.h5", 65, "must be of one machine"),
     ("translate --src cheetah0.1.h5 --src own-a.h5 --tgt cheetah0.5.h5", 65, "unknown machine"),
     ("translate --src own-a.h5 --tgt wide.h5", 65, "--map NAME|FILE"),
@@ -241,12 +241,12 @@ BAD_CALLS = [
     ("evaluate --translator pair --env ant", 2, "does not fit ant"),
     (f"evaluate --translator pair --from halfcheetah {TARGET}", 2, "unknown source"),
     (f"evaluate --from halfcheetah {TARGET}", 2, "give --translator too"),
-    (f"evaluate --policy good {TARGET}", 2, "no packaged good policy"),
+    ("evaluate --policy good --env halfcheetah --armature 0.7", 2, "no packaged good policy"),
     (f"evaluate --episodes 0 {TARGET}", 2, "--episodes"),
     ("evaluate --policy scripted:push --env ant", 2, "does not fit ant"),
     ("collect --env ant --translator pair", 2, "does not fit ant"),
     ("collect --env ant --from ant", 2, "give --translator too"),
-    (f"render --policy good {TARGET} --out a.png", 2, "no packaged good policy"),
+    ("render --policy good --env hopper --out a.png", 2, "no packaged good policy"),
     ("render --env ant --translator nowhere --out a.png", 66, "nowhere"),
 ]  # fmt: skip
 

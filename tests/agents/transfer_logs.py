@@ -16,7 +16,7 @@ def cheetah(armature, **changes):
 
 def collect_logs(folder):
     """Short episodes of three cheetahs, and of a robot of somebody's own."""
-    for armature in (0.1, 0.3, 0.5):
+    for armature in (0.1, 0.35, 0.5):
         task = cheetah(armature)
         good = find_policy("good", cheetah(0.1), np.random.default_rng(0))
         config = CollectConfig(task=task, steps=600, noise=(0.3, 0.3), seed=int(armature * 10))
