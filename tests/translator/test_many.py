@@ -49,14 +49,14 @@ def test_every_ordered_pair_is_recovered(many, source, target):
 
 
 def test_pairs_it_was_never_trained_on():
-    """Motors of five strengths; the translation between the weakest and the strongest is new."""
+    """Motors of five strengths: some of the translations between them are new."""
     strengths = [1.0, 1.2, 1.4, 1.6, 1.8]
-    tasks = [linear_system(g * np.eye(ACTIONS), seed, 20) for seed, g in enumerate(strengths)]
-    held_out = {(0, 4), (4, 0), (1, 3)}
+    tasks = [linear_system(g * np.eye(ACTIONS), seed) for seed, g in enumerate(strengths)]
+    held_out = {(0, 4), (1, 3), (3, 1)}
     pairs = set(itertools.product(range(5), range(5))) - held_out
     translator = fit_many(tasks, pairs=pairs, context=QUICK, action=QUICK_H, quiet=True)
     rng = np.random.default_rng(9)
-    for source, target in held_out:
+    for source, target in sorted(held_out):
         states, actions = rng.normal(size=(500, STATES)), rng.uniform(-0.5, 0.5, (500, ACTIONS))
         right = actions * strengths[source] / strengths[target]
         found = translator.between(source, target).translate(states, actions)
