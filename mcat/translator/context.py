@@ -259,8 +259,9 @@ def _joint_loss(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.G
         mean, log_variance = model.predict(batch.obs, batch.action, batch.past, contexts[-1])
         change = model.change_scale(batch.change)
         total = total + forward_loss(mean, log_variance, change, evenness=config.evenness)
+    n = min(map(len, contexts))  # with all future steps, windows at an episode's end have fewer
     return total + config.contrastive_weight * contrastive_loss(
-        *contexts, same=same, margin=config.margin
+        contexts[0][:n], contexts[1][:n], same=same, margin=config.margin
     )
 
 

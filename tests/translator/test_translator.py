@@ -190,6 +190,14 @@ def test_windows_stay_inside_their_episode(all_future):
     assert set(ahead[known]) == {0, 1, 2, 3}
 
 
+def test_all_future_steps_at_once_teach_the_same():
+    """As printed; windows at the end of an episode have fewer steps than others."""
+    config = ContextConfig(**{**QUICK.__dict__, "all_future": True, "batch_size": 32,
+                              "max_steps": 400, "evaluate_every": 50})  # fmt: skip
+    _, report = train_context([linear_system(np.eye(ACTIONS), 1)], config, quiet=True)
+    assert report.error < 0.5 * report.curve[0][1]
+
+
 def test_constant_dimensions_do_no_harm():
     store = linear_system(np.eye(ACTIONS), 1, 5)
     padded = EpisodeStore.from_arrays(
