@@ -191,8 +191,13 @@ def _reach(number: int, *printed: Numbers) -> Row:
     on_target, cycle, ours = printed
 
     def noisy(task: Task) -> Logs:
-        name = f"reach-{'_'.join(map(str, task.params['goal']))}"  # type: ignore[arg-type]
-        log = Log(name=name, task=task, policy=("scripted", task), noise=(1.0, 1.0), steps=EXTRA)
+        log = Log(
+            name=task.label("goal"),
+            task=task,
+            policy=("scripted", task),
+            noise=(1.0, 1.0),
+            steps=EXTRA,
+        )
         return lambda preset: (log,)
 
     return Row(

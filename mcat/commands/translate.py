@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option("--tgt", "targets", multiple=True, metavar="FILE",
               help="Log of the changed machine; may be repeated.")  # fmt: skip
 @click.option("--task", "tasks", multiple=True, metavar="FILE",
-              help="In place of both: logs of several machines, one each; the translator then "
-              "goes from any to any.")  # fmt: skip
+              help="In place of both: logs of several machines; the translator then goes from "
+              "any to any. Logs of one task are one machine.")  # fmt: skip
 @click.option("--method", default="ours", show_default=True, type=click.Choice(["ours", "cycle"]),
               help="cycle is the baseline of Zhang et al. 2020.")  # fmt: skip
 @click.option("--preset", default="cpu", show_default=True, metavar="NAME",

@@ -18,7 +18,7 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import clip, mlp
+from mcat.translator.networks import clip, mlp, silence, take_step
 from mcat.translator.reward import RewardModel
 from mcat.translator.windows import Windows, sample_windows
 
@@ -76,8 +76,7 @@ class ActionTranslator(nn.Module):
         )
         self.trunk = mlp(len(inputs) * config.embedding, config.hidden, act_size, "relu")
         if config.residual:
-            nn.init.zeros_(self.trunk[-1].weight)  # type: ignore[arg-type]
-            nn.init.zeros_(self.trunk[-1].bias)  # type: ignore[arg-type]
+            silence(self.trunk)
 
     def forward(self, obs: Tensor, action: Tensor, *contexts: Tensor) -> Tensor:
         """Translated actions `(n, A)`."""
@@ -162,9 +161,7 @@ class ActionTraining:
                 adam.param_groups[0]["lr"] = config.learning_rate * left
                 route = self.routes[int(self.rng.integers(len(self.routes)))]
                 loss = self.loss(self.sample(route, config.batch_size))
-                adam.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                adam.step()
+                take_step(adam, loss)
                 progress.advance(1)
                 if step % 250 and step != config.steps:
                     continue

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
-from mcat.translator.networks import Activation, Normaliser, mlp
+from mcat.translator.networks import Activation, Normaliser, mlp, take_step
 from mcat.translator.windows import (
     Windows,
     past_of,
@@ -222,9 +222,7 @@ def train_context(
                 left = 1 - (step - 1) / config.max_steps
                 adam.param_groups[0]["lr"] = config.learning_rate * left
             loss = _joint_loss(model, training, rng)
-            adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
+            take_step(adam, loss)
             if step % config.evaluate_every and step != config.max_steps:
                 continue
             if not torch.isfinite(loss):

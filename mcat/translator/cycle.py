@@ -30,10 +30,10 @@ from mcat.translator.cycle_training import (
     per_dimension,
     scheduled,
     spread_of_change,
-    take_step,
     train_forward,
 )
 from mcat.translator.fit import require_same_spaces
+from mcat.translator.networks import take_step
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes

@@ -35,10 +35,10 @@ from mcat.translator.cycle_training import (
     mismatch,
     per_dimension,
     spread_of_change,
-    take_step,
     train_forward,
 )
 from mcat.translator.hand_maps import ActionMap, StateMap
+from mcat.translator.networks import take_step
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes

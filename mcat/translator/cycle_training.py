@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
-from mcat.translator.networks import Normaliser, mlp
+from mcat.translator.networks import Normaliser, mlp, take_step
 from mcat.translator.policy import Translator
 from mcat.translator.report import FitReport
 
@@ -126,13 +126,6 @@ def scheduled(
 def ends_epoch(step: int, steps: int, epochs: int) -> bool:
     """Whether one of `epochs` equal parts of `steps` ends with `step`."""
     return step * epochs // steps > (step - 1) * epochs // steps
-
-
-def take_step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    """Go down the gradient of `loss` by what `optimiser` holds, and by nothing else."""
-    optimiser.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
 
 
 def train_forward(

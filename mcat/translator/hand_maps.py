@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mcat.translator.networks import Normaliser, mlp
+from mcat.translator.networks import Normaliser, mlp, silence
 
 INSIDE = 0.999  # hand-mapped actions are kept this far inside, where tanh has an inverse
 
@@ -25,7 +25,7 @@ class StateMap(nn.Module):
         self.source_scale, self.target_scale = Normaliser(source), Normaliser(target)
         self.register_buffer("hand", torch.zeros(source, target))
         self.correction = mlp(target, hidden, source, "relu")
-        _silence(self.correction)
+        silence(self.correction)
 
     def by_hand(self, obs: Tensor) -> Tensor:
         """What the hand map says."""
@@ -51,7 +51,7 @@ class ActionMap(nn.Module):
         super().__init__()
         self.register_buffer("hand", torch.zeros(outputs, inputs))
         self.correction = mlp(inputs, hidden, outputs, "relu")
-        _silence(self.correction)
+        silence(self.correction)
 
     def by_hand(self, action: Tensor) -> Tensor:
         """What the hand map says."""
@@ -60,9 +60,3 @@ class ActionMap(nn.Module):
     def forward(self, action: Tensor) -> Tensor:
         """Actions `(n, outputs)` in [-1, 1]."""
         return torch.tanh(torch.atanh(self.by_hand(action)) + self.correction(action))
-
-
-def _silence(network: nn.Sequential) -> None:
-    """Make its output start at zero."""
-    nn.init.zeros_(network[-1].weight)  # type: ignore[arg-type]
-    nn.init.zeros_(network[-1].bias)  # type: ignore[arg-type]

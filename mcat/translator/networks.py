@@ -22,6 +22,21 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: Activation
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
+def silence(network: nn.Sequential) -> None:
+    """Make its output start at zero."""
+    last = network[-1]
+    assert isinstance(last, nn.Linear)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+
+
+def take_step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Go down the gradient of `loss` by what `optimiser` holds, and by nothing else."""
+    optimiser.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+
+
 class _Clip(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, action: Tensor) -> Tensor:

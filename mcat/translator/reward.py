@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.progress import Progress
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import Normaliser, mlp
+from mcat.translator.networks import Normaliser, mlp, take_step
 from mcat.translator.windows import Windows, sample_windows
 
 
@@ -60,8 +60,6 @@ def train_reward(
             task = tasks[int(rng.integers(len(tasks)))]
             rows = sample_windows(task, model.config, rng, 2 * model.config.batch_size)
             loss = reward.error(model, rows, rows.action, model.encode(rows.context_past))
-            adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
+            take_step(adam, loss)
             progress.advance(1, note=f"error {loss.item():.4f}")
     return reward.requires_grad_(False).eval()

@@ -22,8 +22,7 @@ from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.context import ContextConfig, ContextModel
 from mcat.translator.correspondence import Correspondence
-from mcat.translator.cycle_training import take_step
-from mcat.translator.networks import Normaliser, mlp
+from mcat.translator.networks import Normaliser, mlp, silence, take_step
 from mcat.translator.report import FitReport
 from mcat.translator.windows import Windows, sample_windows
 
@@ -95,8 +94,7 @@ class Maps(nn.Module):
         self.state_to_target = mlp(states, hidden, target_states, "relu")
         self.action = mlp(states + actions, hidden, target_actions, "relu")
         for network in (self.state_to_source, self.state_to_target, self.action):
-            nn.init.zeros_(network[-1].weight)  # type: ignore[arg-type]
-            nn.init.zeros_(network[-1].bias)  # type: ignore[arg-type]
+            silence(network)
 
     def set_guess(self, guess: Correspondence) -> None:
         """Start from these maps."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from mcat.datasets.views import Episodes
 from mcat.translator.context import ContextModel, held_out_errors, train_context
 from mcat.translator.fit import LearnedTranslator
+from mcat.translator.networks import take_step
 from mcat.translator.windows import Windows, sample_windows, split_episodes
 from mcat.types import PolicyFunction
 
@@ -162,10 +163,7 @@ def _search(model: ContextModel, question: _Question, start: Tensor) -> Tensor:
     free = start.clamp(-0.99, 0.99).atanh().requires_grad_()
     adam = torch.optim.Adam([free], SEARCH_RATE)
     for _ in range(SEARCH_STEPS):
-        loss = _distances(model, question, torch.tanh(free)).mean(dim=1).sum()
-        adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        adam.step()
+        take_step(adam, _distances(model, question, torch.tanh(free)).mean(dim=1).sum())
     return torch.tanh(free).detach()
 
 
