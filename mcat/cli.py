@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mcat import __version__
-from mcat.commands import data, envs, reproduce, train, translate
+from mcat.commands import data, envs, metatrain, reproduce, train, translate
 from mcat.errors import McatError
 
 
@@ -35,6 +35,7 @@ cli.add_command(train.train)
 cli.add_command(train.policies)
 cli.add_command(translate.translate)
 cli.add_command(translate.evaluate)
+cli.add_command(metatrain.metatrain)
 cli.add_command(reproduce.reproduce)
 
 

@@ -77,15 +77,25 @@ class Evaluator:
             policy: Who acts.
             watch: Shown the observations `(episodes, obs)` of the start and after every step.
         """
-        obs, _ = self._env.reset(seed=self._seed)
-        returns = np.zeros(self._env.num_envs)
-        over = np.zeros(self._env.num_envs, dtype=bool)
+        return episode_returns(self._env, policy, self._seed, watch)
+
+
+def episode_returns(
+    env: TaskVectorEnv,
+    policy: PolicyFunction,
+    seed: int,
+    watch: Callable[[NDArray[np.float64]], None] | None = None,
+) -> NDArray[np.float64]:
+    """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
+    obs, _ = env.reset(seed=seed)
+    returns = np.zeros(env.num_envs)
+    over = np.zeros(env.num_envs, dtype=bool)
+    if watch is not None:
+        watch(obs)
+    while not over.all():
+        obs, rewards, terminated, truncated, _ = env.step(policy(obs))
+        returns += rewards  # 0 for episodes that are over
+        over = terminated | truncated
         if watch is not None:
             watch(obs)
-        while not over.all():
-            obs, rewards, terminated, truncated, _ = self._env.step(policy(obs))
-            returns += rewards  # 0 for episodes that are over
-            over = terminated | truncated
-            if watch is not None:
-                watch(obs)
-        return returns
+    return returns

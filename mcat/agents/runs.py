@@ -8,7 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,18 +80,17 @@ def remove_stale_files(path: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-class Metrics:
-    """`metrics.csv` and, where tensorboard is installed, its event file beside it.
+class Log:
+    """A CSV file of a run that grows by rows.
 
     Args:
-        folder: The run's folder.
+        path: The file.
         columns: The names of all values, fixed for the life of the file; "step" comes first.
         until: On resuming, rows after this step are forgotten: they will come again.
     """
 
-    def __init__(self, folder: Path, columns: tuple[str, ...], until: int) -> None:
-        self._path = folder / "metrics.csv"
-        self._columns = columns
+    def __init__(self, path: Path, columns: tuple[str, ...], until: int) -> None:
+        self._path, self._columns = path, columns
         self._lines: list[list[str]] = []
         if until and self._path.exists():
             with io_errors(self._path, "read"), self._path.open(newline="") as file:
@@ -99,6 +98,22 @@ class Metrics:
             if tuple(header) != columns:
                 raise DataError(f"{self._path}: its columns are not those of this run")
             self._lines = [line for line in lines if int(line[0]) <= until]
+
+    def add(self, *rows: Mapping[str, float | str]) -> None:
+        """Write some rows, all of them or none."""
+        for row in rows:
+            values = [row[name] for name in self._columns]
+            self._lines.append([v if isinstance(v, str) else repr(v) for v in values])
+        with new_file(self._path, overwrite=True) as part, part.open("w", newline="") as file:
+            csv.writer(file).writerows([self._columns, *self._lines])
+
+
+class Metrics:
+    """`metrics.csv` and, where tensorboard is installed, its event file beside it."""
+
+    def __init__(self, folder: Path, columns: tuple[str, ...], until: int) -> None:
+        self._log = Log(folder / "metrics.csv", columns, until)
+        self._columns = columns
         self._board = _tensorboard(folder, until)
 
     def __enter__(self) -> Metrics:
@@ -110,9 +125,7 @@ class Metrics:
 
     def add(self, row: Mapping[str, float]) -> None:
         """Write one row, whole or not at all."""
-        self._lines.append([repr(row[name]) for name in self._columns])
-        with new_file(self._path, overwrite=True) as part, part.open("w", newline="") as file:
-            csv.writer(file).writerows([self._columns, *self._lines])
+        self._log.add(row)
         if self._board is not None:
             for name in self._columns[1:]:
                 self._board.add_scalar(name, row[name], int(row["step"]))
@@ -134,8 +147,14 @@ def save_checkpoint(folder: Path, step: int, tensors: Arrays, state: dict[str, A
         path.unlink(missing_ok=True)
 
 
-def load_checkpoint(folder: Path) -> tuple[Arrays, dict[str, Any]] | None:
+def load_checkpoint(
+    folder: Path, announce: Callable[[str], None] = lambda text: None
+) -> tuple[Arrays, dict[str, Any]] | None:
     """The newest checkpoint that is sound, None if none was written yet.
+
+    Args:
+        folder: Where they are.
+        announce: Told of one that is passed over.
 
     Raises:
         DataError: if there are some and all are damaged.
@@ -146,6 +165,7 @@ def load_checkpoint(folder: Path) -> tuple[Arrays, dict[str, Any]] | None:
             return load_safetensors(path)
         except DataError as error:
             damaged = damaged or error
+            announce(f"{error}; going back to the checkpoint before it")
     if damaged:
         raise damaged
     return None

@@ -56,11 +56,28 @@ class Batch(NamedTuple):
     terminal: Tensor  # (n, 1)
 
 
+class Imitation(NamedTuple):
+    """Steps of past episodes whose returns are known: self-imitation (A19)."""
+
+    obs: Tensor  # (m, obs)
+    action: Tensor  # (m, act)
+    returns: Tensor  # (m, 1), what followed
+    weights: Tensor  # (m, 1), for having been drawn by priority
+    share: float  # of L_sil in the critics' loss
+
+
 class Losses(NamedTuple):
-    """What one update minimised, still as tensors; the actor's is the latest there was."""
+    """What one update minimised, still as tensors; the actor's is the latest there was.
+
+    Attributes:
+        gains: By how much the returns of imitated steps exceeded what the critics expected of
+            them, both added up; their next priorities.
+    """
 
     critic: Tensor
     actor: Tensor
+    imitation: Tensor
+    gains: Tensor
 
 
 class TD3:
@@ -88,7 +105,7 @@ class TD3:
         self._actor_loss = torch.zeros(())
         keep_freed_memory()
 
-    def update(self, batch: Batch) -> Losses:
+    def update(self, batch: Batch, imitation: Imitation | None = None) -> Losses:
         """One step on the critics and, every `policy_delay`-th time, on actor and targets."""
         obs, action, reward, next_obs, terminal = batch
         config = self.config
@@ -100,9 +117,18 @@ class TD3:
             next_value = self.critics_target(torch.cat((next_obs, next_action), 1)).amin(0)
             target = reward + config.discount * (1 - terminal) * next_value
 
-        values = self.critics(torch.cat((obs, action), 1))
+        rows = torch.cat((obs, action), 1)
+        if imitation is not None:  # both kinds of rows go through the critics together
+            rows = torch.cat((rows, torch.cat((imitation.obs, imitation.action), 1)))
+        values, imitated = self.critics(rows).split((len(obs), len(rows) - len(obs)), 1)
         critic_loss = (values - target).square().sum() / len(obs)  # MSE of Q1 plus MSE of Q2
-        self.critic_adam.minimise(critic_loss)
+        loss, imitation_loss, gains = critic_loss, torch.zeros(()), torch.zeros(0)
+        if imitation is not None:  # L_sil: a value is at least what was once received (A19)
+            excess = (imitation.returns - imitated).clamp(min=0)
+            imitation_loss = (imitation.weights * excess.square()).sum() / len(imitation.obs)
+            loss = critic_loss + imitation.share * imitation_loss
+            gains = excess.detach().sum(0).flatten()
+        self.critic_adam.minimise(loss)
         self.updates += 1
 
         if self.updates % config.policy_delay == 0:  # A20
@@ -112,7 +138,7 @@ class TD3:
             self.actor_target.track(self.actor, config.target_rate)
             self.critics_target.track(self.critics, config.target_rate)
             self._actor_loss = actor_loss.detach()
-        return Losses(critic_loss.detach(), self._actor_loss)
+        return Losses(critic_loss.detach(), self._actor_loss, imitation_loss.detach(), gains)
 
     @torch.no_grad()
     def act(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:

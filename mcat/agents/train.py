@@ -268,7 +268,7 @@ class Trainer:
     def _learn(self) -> None:
         batch = self.replay.sample(self.rngs["sampling"], self.config.batch_size)
         losses = self.agent.update(batch)
-        self.loss_sums += torch.stack(losses)
+        self.loss_sums += torch.stack((losses.critic, losses.actor))
         self.loss_count += 1
         if self.agent.updates % CHECK_EVERY == 0:
             self._check_finite()

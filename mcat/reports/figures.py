@@ -21,11 +21,11 @@ Array = NDArray[np.float64]
 
 _WIDTH = 8.4  # inches
 # Okabe and Ito's colours, told apart by the colour-blind; each stands for one thing everywhere.
-_GREY, _ORANGE, _BLUE, _GREEN = "#8C8C8C", "#D55E00", "#0072B2", "#009E73"
-_COLOURS = {ON_SOURCE: _GREY, UNTRANSLATED: _ORANGE, TRANSFERRED: _BLUE}
+GREY, ORANGE, BLUE, GREEN = "#8C8C8C", "#D55E00", "#0072B2", "#009E73"
+_COLOURS = {ON_SOURCE: GREY, UNTRANSLATED: ORANGE, TRANSFERRED: BLUE}
 _STYLES = {ON_SOURCE: "-", UNTRANSLATED: ":", TRANSFERRED: "--"}
-_INK = "#333333"
-_TSNE_POINTS = 1000  # more take minutes and look the same
+INK = "#333333"
+TSNE_POINTS = 1000  # more take minutes and look the same
 
 
 def draw(section: Section, result: TransferResult) -> bytes:
@@ -47,12 +47,12 @@ def new_figure(title: str, height: float, width: float = _WIDTH) -> Figure:
     """An empty one with a title that may take several lines."""
     figure = Figure(figsize=(width, height))
     figure.set_layout_engine("constrained", w_pad=0.12, h_pad=0.1)
-    lines = textwrap.fill(_plain(title, 300), round(10.5 * width))
-    figure.suptitle(lines, x=0.015, ha="left", fontsize=11, fontweight="bold", color=_INK)
+    lines = textwrap.fill(plain(title, 300), round(10.5 * width))
+    figure.suptitle(lines, x=0.015, ha="left", fontsize=11, fontweight="bold", color=INK)
     return figure
 
 
-def _plain(text: str, longest: int = 36) -> str:
+def plain(text: str, longest: int = 36) -> str:
     """Text as it is: matplotlib would typeset formulas between $ and fail on bad ones."""
     shown = text if len(text) <= longest else text[: longest - 1] + "…"
     return "".join(c if c.isprintable() else " " for c in shown).replace("$", r"\$")
@@ -62,16 +62,16 @@ def style(axes: Axes, *, grid: str | None = "y") -> Axes:
     """Quiet spines, ticks and grid."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#BBBBBB")
-    axes.tick_params(labelsize=8.5, color="#BBBBBB", labelcolor=_INK)
-    axes.xaxis.label.set(fontsize=9, color=_INK)
-    axes.yaxis.label.set(fontsize=9, color=_INK)
+    axes.tick_params(labelsize=8.5, color="#BBBBBB", labelcolor=INK)
+    axes.xaxis.label.set(fontsize=9, color=INK)
+    axes.yaxis.label.set(fontsize=9, color=INK)
     if grid is not None:
         axes.grid(axis=grid, color="#E6E6E6", linewidth=0.8)  # type: ignore[arg-type]
         axes.set_axisbelow(True)
     return axes
 
 
-def _panels(title: str, number: int, height: float) -> tuple[Figure, list[Axes]]:
+def new_panels(title: str, number: int, height: float) -> tuple[Figure, list[Axes]]:
     """A figure of that many small panels, each of that height."""
     columns = number if number <= 4 else 4 if number % 4 == 0 else 3
     rows = -(-number // columns)
@@ -79,15 +79,16 @@ def _panels(title: str, number: int, height: float) -> tuple[Figure, list[Axes]]
     return figure, [figure.add_subplot(rows, columns, index + 1) for index in range(number)]
 
 
-def _panel_title(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", fontsize=9, color=_INK)
+def panel_title(axes: Axes, text: str) -> None:
+    """A small heading over one panel."""
+    axes.set_title(text, loc="left", fontsize=9, color=INK)
 
 
 def _returns(result: TransferResult, title: str) -> Figure:
     figure = new_figure(title, 0.9 + 0.72 * len(result.returns))
     axes = figure.add_subplot()
     for row, returns in enumerate(result.returns):
-        colour = _COLOURS.get(returns.label, _GREEN)
+        colour = _COLOURS.get(returns.label, GREEN)
         axes.barh(row, returns.mean, height=0.62, color=colour, alpha=0.35)
         # Steps of the golden ratio spread dots evenly without a random number.
         offsets = 0.5 * (np.arange(len(returns.values)) * 0.618 % 1 - 0.5)
@@ -96,7 +97,7 @@ def _returns(result: TransferResult, title: str) -> Figure:
             returns.values, row + offsets, s=size, color=colour, alpha=0.65, linewidths=0, zorder=3
         )
         axes.errorbar(
-            returns.mean, row, xerr=returns.standard_error, color=_INK, capsize=5, lw=1.8, zorder=4
+            returns.mean, row, xerr=returns.standard_error, color=INK, capsize=5, lw=1.8, zorder=4
         )
     axes.set_yticks(
         range(len(result.returns)), [f"{r.label}\n{r.mean:,.1f}" for r in result.returns]
@@ -118,7 +119,7 @@ def _heat_map(result: TransferResult, title: str) -> Figure:
 
 def draw_heat_map(axes: Axes, matrix: dict[str, Any]) -> None:
     """The improvement from every task to every other."""
-    names = [_plain(name) for name in matrix["names"]]
+    names = [plain(name) for name in matrix["names"]]
     gains, clear = improvement(matrix)
     style(axes, grid=None)
     # Beyond doubling or losing everything all are equally blue or red.
@@ -134,7 +135,7 @@ def draw_heat_map(axes: Axes, matrix: dict[str, Any]) -> None:
             va="center",
             fontsize=8,
             fontweight="bold" if clear[row, column] else "normal",
-            color="white" if known and abs(gain) > 0.65 * limit else _INK,
+            color="white" if known and abs(gain) > 0.65 * limit else INK,
         )
     axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(names)), names)
@@ -142,7 +143,7 @@ def draw_heat_map(axes: Axes, matrix: dict[str, Any]) -> None:
     axes.set_ylabel("policy of")
     beyond = "both" if np.nanmax(np.abs(gains), initial=0.0) > limit else "neither"
     bar = axes.figure.colorbar(image, ax=axes, extend=beyond, shrink=0.8)
-    bar.set_label("change of the return (%)", fontsize=8.5, color=_INK)
+    bar.set_label("change of the return (%)", fontsize=8.5, color=INK)
     bar.ax.tick_params(labelsize=8)
 
 
@@ -150,16 +151,16 @@ def _mismatch(result: TransferResult, title: str) -> Figure:
     trust = result.trust
     assert trust is not None
     bars = [
-        ("source actions as they are", trust.untranslated, _ORANGE),
-        ("translated actions", trust.translated, _BLUE),
-        ("best actions found by search", trust.reachable, _GREEN),
-        ("error of the forward model", trust.model_error, _GREY),
+        ("source actions as they are", trust.untranslated, ORANGE),
+        ("translated actions", trust.translated, BLUE),
+        ("best actions found by search", trust.reachable, GREEN),
+        ("error of the forward model", trust.model_error, GREY),
     ]
     figure = new_figure(title, 2.5)
     axes = figure.add_subplot()
     names, values, colours = zip(*bars, strict=True)
     drawn = axes.barh(names, values, height=0.62, color=colours)
-    axes.bar_label(drawn, fmt="%.3g", padding=4, fontsize=9, color=_INK)
+    axes.bar_label(drawn, fmt="%.3g", padding=4, fontsize=9, color=INK)
     axes.invert_yaxis()
     axes.margins(x=0.08)
     axes.set_xlabel(f"mismatch of the next state ({SPREADS})")
@@ -174,8 +175,8 @@ def _dimensions(result: TransferResult, title: str) -> Figure:
     axes = figure.add_subplot()
     places = np.arange(len(trust.per_dimension_translated))
     before, after = trust.per_dimension_untranslated, trust.per_dimension_translated
-    axes.bar(places - 0.21, before, 0.38, color=_ORANGE, label="as they are")
-    axes.bar(places + 0.21, after, 0.38, color=_BLUE, label="translated")
+    axes.bar(places - 0.21, before, 0.38, color=ORANGE, label="as they are")
+    axes.bar(places + 0.21, after, 0.38, color=BLUE, label="translated")
     axes.set_ylabel(f"mismatch\n({SPREADS})")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, ncols=2)
     return _state_axis(figure, axes, len(places))
@@ -185,7 +186,7 @@ def _forward_error(result: TransferResult, title: str) -> Figure:
     errors = result.fit.forward_error
     figure = new_figure(title, 2.6)
     axes = figure.add_subplot()
-    axes.bar(range(len(errors)), errors, 0.7, color=_GREY)
+    axes.bar(range(len(errors)), errors, 0.7, color=GREY)
     axes.set_ylabel(f"held-out error\n({SPREADS})")
     return _state_axis(figure, axes, len(errors))
 
@@ -200,13 +201,13 @@ def _state_axis(figure: Figure, axes: Axes, size: int) -> Figure:
 
 def _curves(result: TransferResult, title: str) -> Figure:
     watched = curves(result)
-    figure, panels = _panels(title, len(watched), 2.1)
+    figure, panels = new_panels(title, len(watched), 2.1)
     for axes, (name, (steps, values)) in zip(panels, watched.items(), strict=True):
-        axes.plot(steps, values, color=_BLUE, lw=1.6, marker="." if len(steps) < 12 else None)
+        axes.plot(steps, values, color=BLUE, lw=1.6, marker="." if len(steps) < 12 else None)
         if values.min() > 0 and values.max() > 20 * values.min():
             axes.set_yscale("log")
-        label = textwrap.fill(_plain(name, 60), 96 // min(len(watched), 4))
-        _panel_title(axes, f"{label}\n{values[0]:.3g} → {values[-1]:.3g}")
+        label = textwrap.fill(plain(name, 60), 96 // min(len(watched), 4))
+        panel_title(axes, f"{label}\n{values[0]:.3g} → {values[-1]:.3g}")
         axes.set_xlabel("gradient step")
         axes.locator_params(axis="x", nbins=4)
         style(axes)
@@ -216,12 +217,12 @@ def _curves(result: TransferResult, title: str) -> Figure:
 def _actions(result: TransferResult, title: str) -> Figure:
     source = np.array(result.scatter["source"])
     translated = np.array(result.scatter["translated"])
-    figure, panels = _panels(title, translated.shape[1], 2.3)
+    figure, panels = new_panels(title, translated.shape[1], 2.3)
     shown = enumerate(partners(source, translated))
     for axes, (target, given) in zip(panels, shown, strict=True):
         axes.plot([-1, 1], [-1, 1], color="#AAAAAA", lw=1, ls="--")
         axes.scatter(
-            source[:, given], translated[:, target], s=7, color=_BLUE, alpha=0.4, linewidths=0
+            source[:, given], translated[:, target], s=7, color=BLUE, alpha=0.4, linewidths=0
         )
         axes.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal")
         axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
@@ -231,7 +232,7 @@ def _actions(result: TransferResult, title: str) -> Figure:
 
 
 def _paths(result: TransferResult, title: str) -> Figure:
-    figure, panels = _panels(title, 2, 3.6)
+    figure, panels = new_panels(title, 2, 3.6)
     views = [("from above", 1, "y (m), away from the robot"), ("from the side", 2, "z (m), height")]
     lines = {}
     for axes, (view, axis, label) in zip(panels, views, strict=True):
@@ -241,7 +242,7 @@ def _paths(result: TransferResult, title: str) -> Figure:
                 (lines[name],) = axes.plot(points[:, 0], points[:, axis], line, color=colour)
                 axes.plot(*points[0, [0, axis]], "o", ms=4, mfc="white", color=colour)
                 axes.plot(*points[-1, [0, axis]], "s", ms=5, color=colour)
-        _panel_title(axes, f"{view} (circle: start, square: end)")
+        panel_title(axes, f"{view} (circle: start, square: end)")
         axes.set(xlabel="x (m)", ylabel=label)
         axes.locator_params(nbins=6)
         axes.set_aspect("equal", adjustable="datalim")
@@ -255,9 +256,9 @@ def _contexts(result: TransferResult, title: str) -> Figure:
     from matplotlib import colormaps
 
     points = np.array(result.contexts["points"], dtype=np.float64)
-    step = -(-len(points) // _TSNE_POINTS)
+    step = -(-len(points) // TSNE_POINTS)
     points, tasks = points[::step], np.array(result.contexts["tasks"])[::step]
-    places, caption = _project(points, result.seed)
+    places, caption = project(points, result.seed)
     figure = new_figure(title, 4.4)
     axes = style(figure.add_subplot(), grid=None)
     present = np.unique(tasks)
@@ -265,7 +266,7 @@ def _contexts(result: TransferResult, title: str) -> Figure:
     shades = colormaps["viridis"](np.linspace(0, 0.92, len(present)))
     for index, (task, shade) in enumerate(zip(present, shades, strict=True)):
         x, y = places[tasks == task].T
-        name = _plain(result.machines[task].name)
+        name = plain(result.machines[task].name)
         axes.scatter(x, y, s=16, color=shade, marker="osD^vP"[index % 6], lw=0, label=name)
     axes.set(xticks=(), yticks=(), xlabel=caption)
     axes.spines[:].set_visible(False)
@@ -273,7 +274,7 @@ def _contexts(result: TransferResult, title: str) -> Figure:
     return figure
 
 
-def _project(points: Array, seed: int) -> tuple[Array, str]:
+def project(points: Array, seed: int) -> tuple[Array, str]:
     """Two coordinates for each point, and how they were made."""
     try:
         from sklearn.manifold import TSNE

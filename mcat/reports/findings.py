@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -308,23 +308,28 @@ def _gap(paths: Sequence[ArrayLike], home: Sequence[ArrayLike]) -> float:
 
 def _contexts(result: TransferResult) -> Section:
     points, tasks = np.array(result.contexts["points"]), np.array(result.contexts["tasks"])
-    present = np.unique(tasks)
-    centres = np.stack([points[tasks == task].mean(0) for task in present])
-    distances = np.linalg.norm(points[:, None] - centres, axis=2)
-    right = present[distances.argmin(1)] == tasks
-    rows = [("task", "contexts", "nearest to their own task's mean")] + [
-        (
-            result.machines[task].name,
-            str((tasks == task).sum()),
-            share(right[tasks == task].mean()),
-        )
-        for task in present
-    ]
+    names = {task: machine.name for task, machine in enumerate(result.machines)}
+    finding, rows = told_apart(points, tasks, names)
     return Section(
         name="contexts",
         title="Whether the machines are told apart",
         reading="Every dot is the context of one stretch of ten steps; groups that lie apart are"
         " machines that the translator tells from each other by how they move.",
-        finding=f"{share(right.mean())} of the contexts lie nearest to their own machine's mean",
+        finding=finding,
         rows=rows,
     )
+
+
+def told_apart(
+    points: Array, tasks: NDArray[np.int64], names: Mapping[int, str]
+) -> tuple[str, Rows]:
+    """How many contexts lie nearest to the mean of their own task, in words and task by task."""
+    present = np.unique(tasks)
+    centres = np.stack([points[tasks == task].mean(0) for task in present])
+    distances = np.linalg.norm(points[:, None] - centres, axis=2)
+    right = present[distances.argmin(1)] == tasks
+    rows = [("task", "contexts", "nearest to their own task's mean")] + [
+        (names[task], str((tasks == task).sum()), share(right[tasks == task].mean()))
+        for task in present.tolist()
+    ]
+    return f"{share(right.mean())} of the contexts lie nearest to their own task's mean", rows

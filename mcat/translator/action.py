@@ -146,22 +146,20 @@ class ActionTraining:
             self.network = ActionTranslator(
                 *sizes, config, model.config.context_size if conditioned else 0
             )
-        self.weights = self._weights()
+        self.adam = torch.optim.Adam(self.network.parameters(), config.learning_rate, fused=True)
+        self.weigh()
 
     def run(self, *, quiet: bool = False) -> TranslationReport:
         """All steps; the network is then frozen."""
-        config, network = self.config, self.network
-        adam = torch.optim.Adam(network.parameters(), config.learning_rate, fused=True)
+        config = self.config
         tests = [self.sample(route, 4096) for route in self.routes]
         report = TranslationReport()
         report.untranslated = float(np.mean([self.mismatch(t, t.rows.action) for t in tests]))
         with Progress("learning to translate", config.steps, "steps", quiet=quiet) as progress:
             for step in range(1, config.steps + 1):
                 left = 1 - (step - 1) / config.steps  # §1.8 lowers the rate too, in three stages
-                adam.param_groups[0]["lr"] = config.learning_rate * left
-                route = self.routes[int(self.rng.integers(len(self.routes)))]
-                loss = self.loss(self.sample(route, config.batch_size))
-                take_step(adam, loss)
+                self.adam.param_groups[0]["lr"] = config.learning_rate * left
+                loss = self.step()
                 progress.advance(1)
                 if step % 250 and step != config.steps:
                     continue
@@ -174,8 +172,15 @@ class ActionTraining:
                 report.moved = float(np.mean([(a - t.rows.action).abs().mean() for t, a in pairs]))
                 report.curve.append((step, report.translated))
                 progress.note(f"mismatch {report.translated:.4f} of {report.untranslated:.4f}")
-        network.requires_grad_(False).eval()
+        self.network.requires_grad_(False).eval()
         return report
+
+    def step(self) -> Tensor:
+        """One step on H; returns the loss before it."""
+        route = self.routes[int(self.rng.integers(len(self.routes)))]
+        loss = self.loss(self.sample(route, self.config.batch_size))
+        take_step(self.adam, loss)
+        return loss.detach()
 
     def sample(self, route: Route, n: int) -> Query:
         """Transitions of one source, each with a target."""
@@ -220,13 +225,13 @@ class ActionTraining:
         return float(((mean - change).abs() @ self.weights).mean())
 
     @torch.no_grad()
-    def _weights(self) -> Tensor:
-        """What each dimension counts in L_trans; they sum to 1."""
+    def weigh(self) -> None:
+        """Settle what each dimension counts in L_trans under the present F; they sum to 1."""
         weights = self.model.change_scale.moves.float()
         if self.config.weighed:
             reach = [self._reach(self.sample(route, 4096)) for route in self.routes]
             weights = weights * torch.stack(reach).sum(dim=0)
-        return weights / weights.sum().clamp_min(1e-12)
+        self.weights = weights / weights.sum().clamp_min(1e-12)
 
     def _reach(self, query: Query) -> Tensor:
         """How far another action would have moved each dimension, on average."""

@@ -210,7 +210,7 @@ def train_context(
     with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
         torch.manual_seed(int(rng.integers(2**31)))
         model = ContextModel(obs_size, act_size, len(tasks), config)
-    _fit_scales(model, [*training, *asked_about])
+    fit_scales(model, [*training, *asked_about])
     if config.shared_only:
         model.shared.copy_(shared_dimensions([*training, *asked_about]))
     tests = [sample_windows(task, config, rng, 2048) for task in held_out]
@@ -221,7 +221,8 @@ def train_context(
             if config.decay:
                 left = 1 - (step - 1) / config.max_steps
                 adam.param_groups[0]["lr"] = config.learning_rate * left
-            loss = _joint_loss(model, training, rng)
+            forward, contrast = joint_losses(model, training, rng)
+            loss = forward + config.contrastive_weight * contrast
             take_step(adam, loss)
             if step % config.evaluate_every and step != config.max_steps:
                 continue
@@ -244,8 +245,10 @@ def train_context(
     return model.requires_grad_(False).eval(), report
 
 
-def _joint_loss(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.Generator) -> Tensor:
-    """L_forw of two batches plus L_cont between them: half the time of one task, else of two."""
+def joint_losses(
+    model: ContextModel, tasks: Sequence[Episodes], rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """L_forw of two batches and L_cont between them: half the time of one task, else of two."""
     config = model.config
     same = len(tasks) == 1 or rng.random() < 0.5
     first = int(rng.integers(len(tasks)))
@@ -258,7 +261,7 @@ def _joint_loss(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.G
         change = model.change_scale(batch.change)
         total = total + forward_loss(mean, log_variance, change, evenness=config.evenness)
     n = min(map(len, contexts))  # with all future steps, windows at an episode's end have fewer
-    return total + config.contrastive_weight * contrastive_loss(
+    return total, contrastive_loss(
         contexts[0][:n], contexts[1][:n], same=same, margin=config.margin
     )
 
@@ -284,7 +287,7 @@ def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.
         )
 
 
-def _fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
+def fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
     """Pooled over all tasks (§1.5)."""
     columns = {
         name: torch.from_numpy(np.concatenate([task.column(name) for task in tasks]))

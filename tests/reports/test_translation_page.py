@@ -17,7 +17,7 @@ from mcat.agents.transfer_result import (
     Returns,
     TransferResult,
 )
-from mcat.reports.figures import _project
+from mcat.reports.figures import project
 from mcat.reports.findings import partners, sections
 from mcat.reports.translation import write_page
 from mcat.reports.verdict import improvement, verdict
@@ -363,10 +363,10 @@ def test_machines_of_different_size_show_the_source_action_that_is_followed(tmp_
 
 def test_contexts_are_drawn_without_scikit_learn(monkeypatch):
     points = np.random.default_rng(0).normal(0, [5, 2, 0.1], (40, 3))
-    places, caption = _project(points, seed=0)
+    places, caption = project(points, seed=0)
     assert "t-SNE" in caption
     assert places.shape == (40, 2)
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
-    places, caption = _project(points, seed=0)
+    places, caption = project(points, seed=0)
     assert "principal components of the contexts (100 % of the variance)" in caption
     assert np.abs(np.corrcoef(places[:, 0], points[:, 0])[0, 1]) > 0.99

@@ -1,0 +1,133 @@
+"""What the meta-training loop knows of a method: who acts, what is learned, what is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mcat.datasets.views import Episodes
+from mcat.envs.tasks import Family, Task
+from mcat.envs.vector import TaskVectorEnv
+from mcat.safe_io import StrPath
+from mcat.types import PolicyFunction
+
+RANDOM, SHARED = "random", "shared"
+"""Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
+
+Pulse = Callable[[str, int, int], None]
+"""Called between two small pieces of work with its name, how many are done and of how many; it
+shows progress and raises `StoppedError` when a signal came."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arena:
+    """The tasks of a run and how to act in them.
+
+    Attributes:
+        train: Names of the tasks to learn.
+        test: Names of those that are only looked at.
+        delay: Steps between two payments of reward.
+        make: Environments in lockstep for tasks by number, the training tasks first.
+    """
+
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    observation_size: int
+    action_size: int
+    horizon: int
+    delay: int
+    make: Callable[[Sequence[int]], TaskVectorEnv]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all tasks, in the order of their numbers."""
+        return self.train + self.test
+
+    @classmethod
+    def of(cls, family: Family, *, threads: int = 1) -> Arena:
+        """The tasks of a family."""
+        tasks: tuple[Task, ...] = family.tasks
+        first = tasks[0]
+        names = tuple(task.replace(delay=1).label(*family.varies.split(", ")) for task in tasks)
+        return cls(
+            train=names[: len(family.train)],
+            test=names[len(family.train) :],
+            observation_size=first.spec.observation_size,
+            action_size=first.spec.action_size,
+            horizon=first.horizon,
+            delay=first.delay,
+            make=lambda numbers: TaskVectorEnv([tasks[i] for i in numbers], threads=threads),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One episode of each training task, rolled out in lockstep.
+
+    Attributes:
+        step: Environment steps of the run up to its end.
+        episodes: Whole episodes with the numbers of their tasks; one whose physics diverged is
+            missing.
+        drivers: Who acted in each of `episodes`: "random", "shared" or the name of the task whose
+            policy was transferred.
+    """
+
+    step: int
+    episodes: Episodes
+    drivers: tuple[str, ...]
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """What each episode earned."""
+        return self.episodes.episode_returns()
+
+
+class Algorithm(Protocol):
+    """A method of meta-RL. The loop owns the environments, the metrics and the files.
+
+    Attributes:
+        metrics: Names of what `learn` returns.
+    """
+
+    metrics: tuple[str, ...]
+
+    def plan(self) -> tuple[str, ...]:
+        """Who shall drive each training task in the next round."""
+        ...
+
+    def explorer(self, drivers: Sequence[str]) -> PolicyFunction:
+        """Acts in one round, row i on training task i; it starts with an empty memory."""
+        ...
+
+    def deployed(self) -> PolicyFunction:
+        """What a user gets: acts without noise on any task; it starts with an empty memory."""
+        ...
+
+    def remember(self, new: Round) -> None:
+        """Take in a round; on resuming also those of before, in order."""
+        ...
+
+    def learn(self, pulse: Pulse) -> dict[str, float]:
+        """All updates of one iteration; returns what to log, NaN where nothing took place."""
+        ...
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Arrays that learning changes, by name."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Everything else that changes, as JSON."""
+        ...
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Take over what `tensors` and `state` gave, after every round was remembered."""
+        ...
+
+    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
+        """Write the deployed policy as a file of its own."""
+        ...

@@ -1,0 +1,67 @@
+"""Driving the episodes of a round: by the shared policy or by another task's, translated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mcat.agents.context_policy import ContextPolicy, Window
+from mcat.translator.online import Translation
+
+
+class Exploration:
+    """A `PolicyFunction` for one episode of each training task in lockstep.
+
+    Row i acts on task i by π(s, z_t), or if it has a source j by H(s, π(s, z_j), z_j, z_i), where
+    z_i and z_j are the tasks' features (A8); noise comes on top (A29).
+
+    Args:
+        policy: π and C.
+        translate: H; not called for rows without a source.
+        features: z_i of every task.
+        sources: The task whose policy is transferred to each row's; None for the shared one.
+        rng: Draws the noise.
+        noise: Its standard deviation.
+        online: Give H the row's own z_t in place of z_i.
+    """
+
+    def __init__(
+        self,
+        policy: ContextPolicy,
+        translate: Translation,
+        features: Tensor,
+        sources: Sequence[int | None],
+        *,
+        rng: np.random.Generator,
+        noise: float,
+        online: bool,
+    ) -> None:
+        self._policy, self._translate = policy, translate
+        self._rng, self._noise, self._online = rng, noise, online
+        self._window = Window(policy.history, policy.action_size)
+        self._rows = torch.tensor([i for i, j in enumerate(sources) if j is not None])
+        chosen = torch.tensor([j for j in sources if j is not None], dtype=torch.long)
+        self._source = features[chosen]
+        self._target = features[self._rows] if len(chosen) else self._source
+
+    def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
+        """The actions for the states that the last ones led to."""
+        own = self._policy.encode(self._window.see(states))
+        inputs = torch.from_numpy(np.asarray(states, np.float32))
+        rows, contexts = self._rows, own
+        if len(rows):
+            contexts = own.index_copy(0, rows, self._source)
+        actions = self._policy.act(inputs, contexts)
+        if len(rows):
+            target = own[rows] if self._online else self._target
+            new = self._translate(inputs[rows], actions[rows], self._source, target)
+            actions = actions.index_copy(0, rows, new)
+        noise = self._noise * self._rng.standard_normal(actions.shape, dtype=np.float32)
+        taken: NDArray[np.float32] = np.clip(actions.numpy() + noise, -1, 1)
+        self._window.acted(taken)
+        return taken

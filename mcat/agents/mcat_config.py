@@ -1,0 +1,181 @@
+"""The numbers of Algorithm 1, and complete settings under one name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from mcat.agents.credit import CreditConfig
+from mcat.agents.selection import SelectionConfig
+from mcat.agents.sil import ImitationConfig
+from mcat.agents.td3 import TD3Config
+from mcat.envs.families import family as find_family
+from mcat.envs.tasks import Family
+from mcat.errors import UsageError
+from mcat.translator.action import ActionConfig
+from mcat.translator.context import ContextConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCATConfig:
+    """How MCAT learns; the defaults are those of preset `cpu`.
+
+    Attributes:
+        transfer: Let translated policies of other tasks collect episodes.
+        imitate: Self-imitation.
+        translator: H of the paper, or the one of Zhang et al. 2020 in its place (D.6).
+        target_context: What H is told of the target: its feature, or the episode's own z_t (A8).
+        start_steps: Environment steps of random actions before the policy learns (A16).
+        exploration: Standard deviation of the noise on the actions after that.
+        batch_size: Transitions of a TD3 update.
+        updates_per_step: TD3 updates per environment step.
+        good_enough: Held-out error of F below which a tenth of its steps will do (§1.9); None for
+            what suits the robot, 0 for never.
+        context: C and F; `max_steps` and `patience` are per iteration.
+        action: H; `steps` are per iteration.
+    """
+
+    transfer: bool = True
+    imitate: bool = True
+    translator: Literal["ours", "cycle"] = "ours"
+    target_context: Literal["task_mean", "online"] = "task_mean"
+    start_steps: int = 25_000
+    exploration: float = 0.1
+    batch_size: int = 256
+    replay_capacity: int = 1_000_000
+    updates_per_step: float = 1.0
+    good_enough: float | None = None
+    td3: TD3Config = field(default_factory=TD3Config)
+    context: ContextConfig = field(
+        default_factory=lambda: ContextConfig(
+            learning_rate=1e-3,
+            decay=False,
+            shared_only=False,
+            max_steps=500,
+            evaluate_every=50,
+            patience=3,
+        )
+    )
+    action: ActionConfig = field(default_factory=lambda: ActionConfig(steps=250))
+    imitation: ImitationConfig = field(default_factory=ImitationConfig)
+    credit: CreditConfig = field(default_factory=CreditConfig)
+    selection: SelectionConfig = field(default_factory=SelectionConfig)
+
+    def __post_init__(self) -> None:
+        if self.start_steps < 0 or self.exploration < 0 or not self.updates_per_step > 0:
+            raise UsageError(
+                "start_steps and exploration must not be negative, updates_per_step positive"
+            )
+        if self.batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, not {self.batch_size}")
+        if self.context.decay:
+            raise UsageError("context.decay ends learning after one iteration: leave it off")
+
+
+GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
+"""By robot, the thresholds of §1.9 (squared errors of two batches) as mean absolute errors."""
+
+# As printed (§14): 10,000 steps of all M transitions, 1,000 steps of H, nothing cut short.
+_PRINTED = MCATConfig(
+    good_enough=0.0,
+    context=ContextConfig(
+        all_future=True,
+        decay=False,
+        recent=0,
+        shared_only=False,
+        evenness=0.0,
+        learning_rate=5e-4,
+        batch_size=1024,
+        max_steps=10_000,
+        evaluate_every=10_000,
+    ),
+    action=ActionConfig(
+        residual=False, proximity=0.0, weighed=False, hidden=(256, 256), batch_size=1024, steps=1000
+    ),
+)
+# The authors' public code where it differs (§1.13) and its earlier loop (§1.11).
+_RELEASED = replace(
+    _PRINTED,
+    good_enough=None,
+    target_context="online",
+    context=replace(
+        _PRINTED.context,
+        encoder_activation="relu",
+        forward_activation="swish",
+        learning_rate=2e-4,
+        batch_size=256,
+    ),
+    action=replace(_PRINTED.action, batch_size=256),
+    selection=SelectionConfig(margin=0.5),
+)
+_CPU = MCATConfig()
+_SMOKE = MCATConfig(
+    start_steps=5000,
+    updates_per_step=0.01,
+    td3=TD3Config(hidden=(32, 32)),
+    context=ContextConfig(
+        encoder_hidden=(32,),
+        forward_hidden=(32, 32),
+        learning_rate=1e-3,
+        decay=False,
+        shared_only=False,
+        batch_size=64,
+        max_steps=20,
+        evaluate_every=10,
+        feature_samples=128,
+    ),
+    action=ActionConfig(embedding=16, hidden=(32, 32), batch_size=64, steps=10),
+    credit=CreditConfig(kind="learned", hidden=(32, 32)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaTrainConfig:
+    """Everything that the numbers of a meta-training run depend on.
+
+    Attributes:
+        family: Name of the task family.
+        delay: Steps between two payments of reward; None for the family's own.
+        steps: Environment steps in all, over all tasks.
+        seed: The root of all random numbers.
+        evaluate_every: Iterations between two evaluations; the last one always has one.
+        evaluation_episodes: Per task, training and test.
+        threads: torch threads; the last bits depend on it.
+        mcat: The algorithm's own numbers.
+    """
+
+    family: str = "halfcheetah-armature"
+    delay: int | None = None
+    steps: int = 200_000
+    seed: int = 0
+    evaluate_every: int = 5
+    evaluation_episodes: int = 5
+    threads: int = 1
+    mcat: MCATConfig = field(default_factory=MCATConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "evaluate_every", "evaluation_episodes", "threads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.seed < 0:
+            raise UsageError(f"seed must be 0 or more, not {self.seed}")
+        if self.delay is not None and self.delay < 1:
+            raise UsageError(f"delay must be at least 1, not {self.delay}")
+        find_family(self.family)
+
+    @property
+    def tasks(self) -> Family:
+        """The family, with the run's delay."""
+        chosen = find_family(self.family)
+        return chosen if self.delay is None else chosen.replace(delay=self.delay)
+
+
+PRESETS: dict[str, MetaTrainConfig] = {
+    "fast": MetaTrainConfig(mcat=replace(_CPU, credit=CreditConfig(kind="learned"))),
+    "cpu": MetaTrainConfig(mcat=_CPU),
+    "paper": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_PRINTED),
+    "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),
+    "smoke": MetaTrainConfig(steps=15_000, evaluate_every=2, evaluation_episodes=1, mcat=_SMOKE),
+}
+"""fast: cpu and learned credit; cpu: the algorithm at a laptop's cost; paper: as printed; released:
+as the authors' code; smoke: seconds, to try things."""

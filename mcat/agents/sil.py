@@ -1,0 +1,129 @@
+"""Self-imitation (Oh et al. 2018): good episodes, drawn by how much the critics undervalue them.
+
+The critics learn from them that a state-action pair is worth at least the return R that once
+followed it: L_sil = Σ_l w max(R - Q_l, 0)² (A19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.views import Episodes, Floats, Indices
+from mcat.errors import DataError, UsageError
+
+SMALLEST_PRIORITY = 1e-6  # so that every row is drawn now and then
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitationConfig:
+    """Oh's numbers for MuJoCo (algorithms.md §7).
+
+    Attributes:
+        capacity: Transitions to keep; the oldest episodes go first.
+        batch_size: Rows per critic update.
+        alpha: How much priorities count: 0 not at all.
+        beta: How much of the bias that comes with them the importance weights take back.
+        weight: Of L_sil next to L_td3.
+        positive_only: Keep only episodes in which some reward is positive.
+        clip: The largest priority, 1 in Oh's code. There rewards are normalised; at MuJoCo's own
+            scale it would make all undervalued rows nearly equal, so None: no clip.
+    """
+
+    capacity: int = 50_000
+    batch_size: int = 256
+    alpha: float = 0.6
+    beta: float = 0.1
+    weight: float = 1.0
+    positive_only: bool = True
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if self.capacity < 1 or self.batch_size < 1:
+            raise UsageError("capacity and batch_size of self-imitation must be positive")
+        if not all(number >= 0 for number in (self.alpha, self.beta, self.weight)):
+            raise UsageError("alpha, beta and weight of self-imitation must not be negative")
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip of self-imitation must be positive, not {self.clip}")
+
+
+class SelfImitation:
+    """The buffer D of Algorithm 1.
+
+    Attributes:
+        episodes: What is kept.
+        returns: `(len,)` R of each transition of `episodes`: the discounted rewards as received,
+            to the end of the episode.
+        mass: `(len,)` float64, what each is drawn in proportion to: its priority to the power α.
+    """
+
+    def __init__(
+        self, observation_size: int, action_size: int, config: ImitationConfig, discount: float
+    ) -> None:
+        self.config, self.discount = config, discount
+        self.episodes = EpisodeStore(observation_size, action_size, capacity=config.capacity)
+        self.returns: Floats = np.empty(0, dtype=np.float32)
+        self.mass: NDArray[np.float64] = np.empty(0)
+        self._largest = np.ones(())  # mass so far
+
+    def __len__(self) -> int:
+        return len(self.episodes)
+
+    def add(self, episodes: Episodes) -> None:
+        """Take in the episodes that count; they will be drawn before any that was seen to gain."""
+        if self.config.positive_only:
+            pays = [
+                number
+                for number in range(episodes.num_episodes)
+                if (episodes.select([number]).rewards > 0).any()
+            ]
+            episodes = episodes.select(pays)
+        if episodes.num_episodes == 0:
+            return
+        self.episodes.extend(episodes)
+        # The store numbers its transitions anew when old episodes go: what stays is at the end.
+        kept = slice(-len(self.episodes), None)
+        new_returns = episodes.discounted_returns(self.discount)
+        self.returns = np.concatenate([self.returns, new_returns])[kept]
+        self.mass = np.concatenate([self.mass, np.full(len(episodes), self._largest)])[kept]
+
+    def sample(self, rng: np.random.Generator, n: int) -> tuple[Indices, Floats]:
+        """Draw `n` transition numbers, with replacement.
+
+        Returns:
+            The numbers, and importance weights (N p)^-β, divided by the largest there could be:
+            that of the row with the smallest probability.
+        """
+        if len(self) == 0:
+            raise UsageError("cannot sample self-imitation rows: no episode has paid yet")
+        cumulative = self.mass.cumsum()
+        drawn = np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
+        indices = np.minimum(drawn, len(self) - 1)  # the product may be rounded up to the sum
+        weights = (self.mass.min() / self.mass[indices]) ** self.config.beta
+        return indices.astype(np.int64, copy=False), weights.astype(np.float32)
+
+    def update(self, indices: Indices, gains: NDArray[np.floating]) -> None:
+        """Set the priorities of rows just learned from: gains Σ_l max(R - Q_l, 0) as found then."""
+        priorities = np.minimum(gains, self.config.clip or np.inf, dtype=np.float64)
+        mass = (priorities + SMALLEST_PRIORITY) ** self.config.alpha
+        self.mass[indices] = mass
+        self._largest[...] = max(self._largest, mass.max())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What adding the same episodes again would not restore, by name (no copies)."""
+        return {"mass": torch.from_numpy(self.mass), "largest": torch.from_numpy(self._largest)}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` gave, after the same episodes were added."""
+        for name, own in self.tensors().items():
+            found = tensors.get(name)
+            if found is None or found.shape != own.shape or found.dtype != own.dtype:
+                raise DataError(f"the self-imitation state has no fitting '{name}'")
+            own.copy_(found)

@@ -1,0 +1,282 @@
+"""`mcat metatrain`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from mcat.config import flatten, overlay, read_toml, to_json, to_toml
+from mcat.envs.families import FAMILIES
+from mcat.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from mcat.agents.loop import MetaTrainResult
+    from mcat.agents.mcat_config import MetaTrainConfig
+
+Command = Callable[..., Any]
+
+PRESET_NOTES = {
+    "fast": "cpu + learned credit for delayed rewards; the default",
+    "cpu": "Algorithm 1 sized for a laptop: one sampled future step per row, early stops",
+    "paper": "every number as printed, 2M steps; days",
+    "released": "as the authors' public code",
+    "smoke": "seconds, to try things",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option that is short for a key of the configuration.
+
+    Attributes:
+        metavar: What it takes; None for a switch.
+        value: What a switch sets the key to.
+    """
+
+    flag: str
+    key: str
+    metavar: str | None
+    help: str
+    value: Any = None
+
+    @property
+    def name(self) -> str:
+        """As click knows it, and at the end of its MCAT_METATRAIN_ variable."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    def option(self) -> Callable[[Command], Command]:
+        """Without a default: what is not given stays as the preset has it."""
+        if self.metavar is None:
+            return click.option(self.flag, self.name, is_flag=True, help=self.help)
+        return click.option(self.flag, self.name, metavar=self.metavar, help=self.help)
+
+    def label(self, value: Any) -> str:
+        """How a value that is not the preset's shows in the name of the run."""
+        if self.metavar is None and value != self.value:
+            return f"{self.key.rpartition('.')[2]}-{value}"
+        name = self.flag.removeprefix("--")
+        return name if self.metavar is None else f"{name}-{value}"
+
+
+FAMILY = Setting(
+    "--family",
+    "family",
+    "NAME",
+    "What to learn (default: halfcheetah-armature); see mcat envs list.",
+)
+SCHEDULE = (
+    Setting("--steps", "steps", "N", "Environment steps of all tasks together."),
+    Setting("--seed", "seed", "N", "Every random draw follows from it (default: 0)."),
+    Setting("--evaluate-every", "evaluate_every", "N", "Iterations from evaluation to evaluation."),
+    Setting("--episodes", "evaluation_episodes", "N", "Episodes per task of an evaluation."),
+    Setting("--threads", "threads", "N", "Threads of torch and physics (default: 1)."),
+)
+# What makes it another experiment, and so belongs into the name of the run.
+EXPERIMENTS = (
+    Setting("--delay", "delay", "STEPS",
+            "Pay rewards every STEPS steps (default: the family's own)."),
+    Setting("--no-transfer", "mcat.transfer", None,
+            "Never collect with another task's policy.", value=False),
+    Setting("--no-sil", "mcat.imitate", None, "No self-imitation.", value=False),
+    Setting("--no-contrastive", "mcat.context.contrastive_weight", None,
+            "Learn contexts without L_cont.", value=0.0),
+    Setting("--translator", "mcat.translator", "ours|cycle",
+            "cycle is that of Zhang et al. 2020 (appendix D.6)."),
+    Setting("--transfer-loss", "mcat.action.loss", "l1|nll",
+            "L_trans: distance to F's mean, or likelihood under F."),
+    Setting("--target-context", "mcat.target_context", "task_mean|online",
+            "What H is told of the target: its feature, or the episode's own context."),
+    Setting("--margin", "mcat.selection.margin", "X",
+            "How much more a transferred policy must have earned to collect, as a fraction."),
+    Setting("--credit", "mcat.credit.kind", "none|uniform|learned",
+            "Which steps earned a delayed payment: its last, all alike, or what a model says."),
+)  # fmt: skip
+SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
+NOT_ON_RESUME = ("task_set", "preset", "config", "out", "print_config")  # besides settings
+
+
+def _options(settings: Iterable[Setting]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for setting in reversed(tuple(settings)):
+            command = setting.option()(command)
+        return command
+
+    return decorate
+
+
+PRESET_HELP = "\b\nPresets:\n" + "\n".join(
+    f"  {name:<9} {note}" for name, note in PRESET_NOTES.items()
+)
+ORDER_HELP = (
+    "What --config says counts before the preset, variables such as MCAT_METATRAIN_STEPS before "
+    "that, options before all."
+)
+
+
+@click.command(epilog=f"{PRESET_HELP}\n\n{ORDER_HELP}")
+@_options([FAMILY])
+@click.option("--task-set", type=click.IntRange(1, 3), metavar="1|2|3",
+              help="Distance between the training tasks (D.3): 1 narrow, 2 the family, 3 wide; "
+              "for halfcheetah-armature and -mass.")  # fmt: skip
+@click.option("--preset", default="fast", show_default=True, metavar="NAME",
+              help="Complete settings under one name; see below.")  # fmt: skip
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
+              help="Settings that differ from the preset's; --print-config shows all.")  # fmt: skip
+@click.option("--set", multiple=True, metavar="KEY=VALUE",
+              help="Any setting, such as mcat.td3.discount=0.98; may be repeated.")  # fmt: skip
+@_options((*SCHEDULE, *EXPERIMENTS))
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Where to write (default: runs/<family>-<preset>-seed<seed>).")  # fmt: skip
+@click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Go on with that run, exact to the bit; of its settings only --steps may "
+              "change.")  # fmt: skip
+@click.option("--print-config", is_flag=True,
+              help="Print the settings as TOML (with --json as JSON) and stop.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.pass_context
+def metatrain(context: click.Context, /, **options: Any) -> None:
+    """Learn one policy for a whole family of tasks, and for unseen ones of its kind.
+
+    Runs MCAT: experience of all training tasks trains one policy that senses which machine it
+    acts on; where it is better on one task than on another, the better one's actions, translated,
+    collect the next episode of the worse. The folder holds run.json, metrics.csv, checkpoints and
+    policy.safetensors. Ctrl-C and SIGTERM save the run.
+
+    \b
+    mcat metatrain                                          # the default family, on a laptop
+    mcat metatrain --family halfcheetah-armature --preset paper --seed 3
+    mcat metatrain --family ant-cripple --no-transfer       # an ablation
+    mcat metatrain --preset cpu --print-config > my.toml    # then edit it, and:
+    mcat metatrain --config my.toml --set mcat.td3.discount=0.98
+    mcat metatrain --resume runs/halfcheetah-armature-fast-seed0
+    """  # noqa: D301
+    if options["resume"] is not None:
+        _report(_go_on(context), options["as_json"])
+        return
+    preset, config = _resolve(context)
+    if options["print_config"]:
+        _print_config(preset, config, options["as_json"])
+        return
+
+    from mcat.agents.metatrain import metatrain as run
+
+    folder = options["out"] or Path("runs") / _run_name(preset, config)
+    result = run(config, folder, preset=preset, quiet=options["quiet"], announce=_announce)
+    _report(result, options["as_json"])
+
+
+class Given(NamedTuple):
+    """A setting somebody gave, and the option they gave it with."""
+
+    option: str
+    key: str
+    value: Any
+
+
+def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
+    """A preset's name, and what file, environment and command line made of it, in this order."""
+    from mcat.agents.mcat_config import PRESETS
+
+    options = context.params
+    changes = {} if options["config"] is None else flatten(read_toml(options["config"]))
+    preset = changes.pop("preset", options["preset"])
+    if context.get_parameter_source("preset") != ParameterSource.DEFAULT:
+        preset = options["preset"]
+    if preset not in PRESETS:
+        raise unknown("preset", preset, PRESETS)
+    for source in (ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE):
+        changes |= {given.key: given.value for given in _given(context, source)}
+    config = overlay(PRESETS[preset], changes)
+    name = _task_set(config.family, options["task_set"])
+    return preset, replace(config, family=name)
+
+
+def _given(context: click.Context, source: ParameterSource) -> list[Given]:
+    """The settings that come from there."""
+    found = []
+    for item in SETTINGS:
+        value = context.params[item.name]
+        if context.get_parameter_source(item.name) == source and value is not False:
+            found.append(Given(item.flag, item.key, value if item.metavar else item.value))
+    pairs = context.params["set"] if context.get_parameter_source("set") == source else ()
+    if source == ParameterSource.ENVIRONMENT:
+        # An option on the command line hides its variable, but other keys may be in that one.
+        option = next(item for item in context.command.params if item.name == "set")
+        pairs = option.value_from_envvar(context) or ()
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set takes KEY=VALUE such as mcat.td3.discount=0.98, not '{pair}'")
+        found.append(Given(f"--set {key.strip()}", key.strip(), value.strip()))
+    return found
+
+
+def _task_set(name: str, number: int | None) -> str:
+    """The family of Appendix D.3; set 2 is the main one."""
+    if number is None:
+        return name
+    if f"{name}-set1" not in FAMILIES:
+        able = [one.removesuffix("-set1") for one in FAMILIES if one.endswith("-set1")]
+        raise UsageError(f"--task-set goes with --family {' or '.join(able)}, not {name}")
+    return name if number == 2 else f"{name}-set{number}"
+
+
+def _go_on(context: click.Context) -> MetaTrainResult:
+    """Resume; what the environment says of other settings was heard when the run began."""
+    from mcat.agents.metatrain import RESUME_MAY_CHANGE, resume_run
+
+    command_line = _given(context, ParameterSource.COMMANDLINE)
+    refused = [given.option for given in command_line if given.key not in RESUME_MAY_CHANGE]
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if name in NOT_ON_RESUME and source == ParameterSource.COMMANDLINE:
+            refused.append(option.opts[0])
+    if refused:
+        able = ", ".join(f"--{key}" for key in sorted(RESUME_MAY_CHANGE))
+        raise UsageError(
+            f"--resume goes on with the settings of that run: leave out {', '.join(refused)} "
+            f"(what may change: {able})"
+        )
+    given = [*_given(context, ParameterSource.ENVIRONMENT), *command_line]
+    changes = {item.key: item.value for item in given if item.key in RESUME_MAY_CHANGE}
+    options = context.params
+    return resume_run(options["resume"], changes, quiet=options["quiet"], announce=_announce)
+
+
+def _run_name(preset: str, config: MetaTrainConfig) -> str:
+    """Family, preset, what makes it another experiment than the preset's, and seed."""
+    from mcat.agents.mcat_config import PRESETS
+
+    usual, ours = flatten(to_json(PRESETS[preset])), flatten(to_json(config))
+    other = [item for item in EXPERIMENTS if ours[item.key] != usual[item.key]]
+    labels = (item.label(ours[item.key]) for item in other)
+    return "-".join([config.family, preset, *labels, f"seed{config.seed}"])
+
+
+def _announce(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _print_config(preset: str, config: MetaTrainConfig, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"preset": preset, **to_json(config)}, indent=2))
+    else:
+        click.echo(f'preset = "{preset}"\n{to_toml(config)}', nl=False)
+
+
+def _report(result: MetaTrainResult, as_json: bool) -> None:
+    if as_json:
+        values = asdict(result) | {"out": str(result.out), "policy": str(result.policy)}
+        click.echo(json.dumps(values))
+        return
+    unseen = "" if result.test_return is None else f", {result.test_return:,.1f} on unseen ones"
+    click.echo(f"return {result.train_return:,.1f} on the training tasks{unseen}", err=True)
+    click.echo(result.out)

@@ -1,0 +1,259 @@
+"""Settings in layers: a frozen dataclass, and what files, the environment and options change in it.
+
+A setting is named by a dotted key such as `td3.learning_rate`. Its value may be text, as options
+and variables give it, or what TOML and JSON can say; the annotation of the field decides.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from mcat.errors import DataError, UsageError, unknown
+from mcat.safe_io import StrPath, io_errors
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
+
+_MISFITS = (ValueError, TypeError, OverflowError)  # what Python's own conversions raise
+
+
+def overlay(config: T, changes: Mapping[str, Any]) -> T:
+    """`config` with other values under the keys of `changes`, nested or dotted.
+
+    Raises:
+        UsageError: if there is no such key, or its value is of the wrong type or out of range.
+    """
+    return _build(type(config), flatten(to_json(config)) | flatten(changes))
+
+
+def to_json(config: DataclassInstance) -> dict[str, Any]:
+    """`config` as JSON; `from_json` is the way back."""
+    return {field.name: _plain(getattr(config, field.name)) for field in fields(config)}
+
+
+def from_json(cls: type[T], data: Mapping[str, Any]) -> T:
+    """The config of which `to_json` made `data`.
+
+    Raises:
+        DataError: if a key is unknown or missing, or a value is not one of its type.
+    """
+    try:
+        return _build(cls, flatten(data))
+    except UsageError as error:
+        raise DataError(str(error)) from error
+
+
+def read_toml(path: StrPath) -> dict[str, Any]:
+    """What a TOML file says.
+
+    Raises:
+        MissingInputError: if it is not there.
+        DataError: if it is not TOML; the message names the line.
+    """
+    with io_errors(path, "read"), open(path, "rb") as file:
+        text = file.read()
+    try:
+        return tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not a TOML file: {error}") from error
+
+
+def to_toml(config: DataclassInstance) -> str:
+    """`config` as TOML that `read_toml` and `overlay` take back."""
+    return "\n".join(_toml_lines(to_json(config), ())) + "\n"
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted keys; where two name the same one, the later counts."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flatten(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What differs between a config that was saved and this one, both as JSON, a line each."""
+    there, here = flatten(old), flatten(new)
+    lines = []
+    for key in there | here:
+        if key not in here:
+            lines.append(f"{key}: {there[key]} there, unknown here")
+        elif key not in there:
+            lines.append(f"{key}: unknown there, {here[key]} here")
+        elif there[key] != here[key]:
+            lines.append(f"{key}: {there[key]} there, {here[key]} here")
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_json(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _build(cls: type[T], values: Mapping[str, Any]) -> T:
+    kinds = _kinds(cls)
+    for key, value in values.items():
+        inside = [name for name in kinds if name.startswith(f"{key}.")]
+        if inside:
+            raise UsageError(f"{key} is a group, not {value!r}: set its keys, such as {inside[0]}")
+        if key not in kinds:
+            endings = [name for name in kinds if name.endswith(f".{key}")]
+            raise unknown("key", key, endings or kinds)
+    return _make(cls, values, "")
+
+
+def _make(cls: type[T], values: Mapping[str, Any], prefix: str) -> T:
+    hints = get_type_hints(cls)
+    arguments: dict[str, Any] = {}
+    for field in fields(cls):
+        key, kind = prefix + field.name, hints[field.name]
+        if is_dataclass(kind):
+            arguments[field.name] = _make(kind, values, f"{key}.")  # type: ignore[arg-type]
+        elif key in values:
+            arguments[field.name] = _convert(kind, values[key], key)
+        else:
+            raise UsageError(f"the key {key} is missing")
+    return cls(**arguments)
+
+
+def _kinds(cls: type[DataclassInstance], prefix: str = "") -> dict[str, Any]:
+    """The types of all settings of a config by their keys."""
+    hints = get_type_hints(cls)
+    found: dict[str, Any] = {}
+    for field in fields(cls):
+        kind = hints[field.name]
+        if is_dataclass(kind):
+            found |= _kinds(kind, f"{prefix}{field.name}.")  # type: ignore[arg-type]
+        else:
+            found[prefix + field.name] = kind
+    return found
+
+
+def _convert(kind: Any, value: Any, key: str) -> Any:
+    try:
+        return _parse(kind, value)
+    except _MISFITS:
+        raise UsageError(f"{key} takes {_expected(kind)}, not {value!r}") from None
+
+
+def _parse(kind: Any, value: Any) -> Any:
+    """`value` as that type; one of `_MISFITS` is raised if it cannot be one."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _first_of(arguments, value)
+    if origin is Literal:
+        return _choice(arguments, value)
+    if origin is tuple:
+        if isinstance(value, str):  # "256,256", and as Python and TOML write it
+            value = [item for item in value.strip(" ()[]").split(",") if item.strip()]
+        if not isinstance(value, list | tuple):
+            raise ValueError
+        return tuple(_parse(arguments[0], item) for item in value)
+    parse, _ = _SCALARS[kind]
+    return parse(value)
+
+
+def _first_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    for kind in sorted(kinds, key=lambda kind: kind is not NoneType):  # "none" is no text then
+        try:
+            return _parse(kind, value)
+        except _MISFITS:
+            continue
+    raise ValueError
+
+
+def _choice(choices: tuple[Any, ...], value: Any) -> Any:
+    for choice in choices:
+        if value == choice and type(value) is type(choice):
+            return choice
+        if isinstance(value, str) and value == str(choice):
+            return choice
+    raise ValueError
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            value = float(value)  # "1e6"
+    if isinstance(value, bool) or value != int(value):
+        raise ValueError
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not math.isfinite(number := float(value)):
+        raise ValueError
+    return number
+
+
+def _truth(value: Any) -> bool:
+    answer = {"true": True, "false": False}.get(str(value).lower())
+    if answer is None:
+        raise ValueError
+    return answer
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _nothing(value: Any) -> None:
+    if value is not None and value != "none":
+        raise ValueError
+
+
+_SCALARS: dict[Any, tuple[Callable[[Any], Any], str]] = {
+    int: (_whole, "a whole number"),
+    float: (_number, "a number"),
+    bool: (_truth, "true or false"),
+    str: (_text, "text"),
+    Path: (lambda value: Path(_text(value)), "a path"),
+    NoneType: (_nothing, "none"),
+}
+
+
+def _expected(kind: Any) -> str:
+    """What a value of that type is called in an error."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(_expected(argument) for argument in arguments)
+    if origin is Literal:
+        return " or ".join(map(str, arguments))
+    if origin is tuple:
+        return f"a list, each item {_expected(arguments[0])}"
+    return _SCALARS[kind][1]
+
+
+def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    """A table's own settings, then the tables in it."""
+    groups = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    lines = [f"{name} = {_toml(values[name])}" for name in values if name not in groups]
+    for name, group in groups.items():
+        inner = (*path, name)
+        lines += ["", f"[{'.'.join(inner)}]", *_toml_lines(group, inner)]
+    return lines
+
+
+def _toml(value: Any) -> str:
+    if value is None:
+        return '"none"'  # TOML has no null
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,236 @@
+"""C, F and H, refined as episodes come in: what meta-training does between two rounds.
+
+The offline trainings of `fit.py` see all data at once and may lower their learning rate to 0. Here
+the data grow, so networks and optimisers live on, and each call goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mcat.datasets.views import Episodes
+from mcat.errors import DivergedError
+from mcat.translator.action import ActionConfig, ActionTraining, Route
+from mcat.translator.context import (
+    ContextConfig,
+    ContextModel,
+    fit_scales,
+    held_out_errors,
+    joint_losses,
+    set_features,
+)
+from mcat.translator.networks import take_step
+from mcat.translator.windows import sample_windows
+
+TEST_ROWS = 512  # per task
+CHECK_EVERY = 50  # steps between looks at a loss
+
+Tick = Callable[[int, int], None]
+"""Called before each step with how many were taken and how many there are at most."""
+
+Translation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""H: from states, source actions, features of source and of target, row by row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardProgress:
+    """How one refinement of C and F went.
+
+    Attributes:
+        steps: Optimiser steps taken.
+        forward: Mean L_forw over them.
+        contrastive: Mean L_cont over them.
+        error: Held-out error after the last, as in `ForwardReport`; NaN while nothing is held out.
+    """
+
+    steps: int
+    forward: float
+    contrastive: float
+    error: float
+
+
+class ContextLearner:
+    """C and F of several tasks. `config.max_steps` and `patience` count per call of `learn`.
+
+    Args:
+        obs_size: Numbers in a state.
+        act_size: Numbers in an action.
+        tasks: How many there are.
+        config: How C and F are built and trained.
+        good_enough: Once the held-out error is below it, a tenth of the steps will do (§1.9).
+        seed: Equal seeds give equal models.
+    """
+
+    def __init__(
+        self,
+        obs_size: int,
+        act_size: int,
+        tasks: int,
+        config: ContextConfig,
+        *,
+        good_enough: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.config, self.good_enough = config, good_enough
+        self.rng = np.random.default_rng(seed)
+        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
+            torch.manual_seed(int(self.rng.integers(2**31)))
+            self.model = ContextModel(obs_size, act_size, tasks, config)
+        self.adam = torch.optim.Adam(self.model.parameters(), config.learning_rate, fused=True)
+        self.error: float | None = None  # None while nothing is held out
+
+    def learn(
+        self, training: Sequence[Episodes], held_out: Sequence[Episodes], tick: Tick
+    ) -> ForwardProgress:
+        """Refine C and F until the held-out error stops falling, then renew the tasks' features.
+
+        Args:
+            training: What there is of each task now.
+            held_out: Episodes to judge by, of all tasks or of none yet.
+            tick: Called before each step.
+        """
+        config = self.config
+        fit_scales(self.model, training)
+        tests = [sample_windows(task, config, self.rng, TEST_ROWS) for task in held_out]
+        good = self.error is not None and self.error < self.good_enough
+        limit = config.max_steps // (10 if good else 1)
+        sums, best, waited, step = torch.zeros(2), float("inf"), 0, 0
+        for step in range(1, limit + 1):
+            tick(step - 1, limit)
+            forward, contrastive = joint_losses(self.model, training, self.rng)
+            take_step(self.adam, forward + config.contrastive_weight * contrastive)
+            sums += torch.stack((forward, contrastive)).detach()
+            if step % CHECK_EVERY == 0:
+                _require_finite(sums[0], "forward loss")
+                _require_finite(sums[1], "contrastive loss")
+            if tests and step % config.evaluate_every == 0:
+                error = float(held_out_errors(self.model, tests).mean())
+                waited = 0 if error < 0.99 * best else waited + 1
+                best = min(best, error)
+                if waited >= config.patience:
+                    break
+        self.error = float(held_out_errors(self.model, tests).mean()) if tests else None
+        set_features(self.model, training, self.rng)
+        forward_mean, contrastive_mean = (sums / max(step, 1)).tolist()
+        return ForwardProgress(
+            steps=step,
+            forward=forward_mean,
+            contrastive=contrastive_mean,
+            error=float("nan") if self.error is None else self.error,
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes but the generator."""
+        error = {} if self.error is None else {"error": torch.tensor(self.error).double()}
+        return _module_tensors(self.model) | _adam_tensors(self.adam) | error
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` gave."""
+        self.error = float(tensors["error"]) if "error" in tensors else None
+        _load_module(self.model, tensors)
+        _load_adam(self.adam, tensors)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationProgress:
+    """Mismatch under F of source actions, as they are and translated; see `TranslationReport`."""
+
+    untranslated: float
+    translated: float
+
+
+class TranslatorLearner:
+    """H between any two tasks. `config.steps` counts per call of `learn`."""
+
+    def __init__(self, model: ContextModel, config: ActionConfig, *, seed: int = 0) -> None:
+        self.model, self.config = model, config
+        self.rng = np.random.default_rng(seed)
+        self._training: ActionTraining | None = None
+
+    def learn(self, tasks: Sequence[Episodes], tick: Tick) -> TranslationProgress:
+        """Refine H on transitions of every task, towards every task."""
+        training = self._prepare(tasks)
+        training.weigh()
+        for step in range(self.config.steps):
+            tick(step, self.config.steps)
+            loss = training.step()
+            if step % CHECK_EVERY == 0:
+                _require_finite(loss, "translation loss")
+        tests = [training.sample(route, TEST_ROWS) for route in training.routes]
+        with torch.no_grad():
+            new = [training.translate(test) for test in tests]
+        pairs = zip(tests, new, strict=True)
+        return TranslationProgress(
+            untranslated=float(np.mean([training.mismatch(t, t.rows.action) for t in tests])),
+            translated=float(np.mean([training.mismatch(t, action) for t, action in pairs])),
+        )
+
+    @torch.no_grad()
+    def translate(self, obs: Tensor, action: Tensor, source: Tensor, target: Tensor) -> Tensor:
+        """H(s, a, z_source, z_target) for states, source actions and features, row by row."""
+        assert self._training is not None, "H is not trained yet"
+        new: Tensor = self._training.network(self.model.scaled(obs), action, source, target)
+        return new
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes but the generator; nothing before the first `learn`."""
+        if self._training is None:
+            return {}
+        return _module_tensors(self._training.network) | _adam_tensors(self._training.adam)
+
+    def load_tensors(self, tensors: Mapping[str, Tensor], tasks: Sequence[Episodes]) -> None:
+        """Take over what `tensors` gave."""
+        if tensors:
+            training = self._prepare(tasks)
+            _load_module(training.network, tensors)
+            _load_adam(training.adam, tensors)
+
+    def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
+        """The training, on the episodes there are now; source and target may be the same (§1.8)."""
+        numbers = range(len(tasks))
+        routes = [Route(number, task, numbers) for number, task in enumerate(tasks)]
+        if self._training is None:
+            seed = int(self.rng.integers(2**31))
+            self._training = ActionTraining(self.model, routes, self.config, seed=seed)
+            self._training.rng = self.rng
+        self._training.routes = routes
+        return self._training
+
+
+def _require_finite(loss: Tensor, name: str) -> None:
+    if not torch.isfinite(loss):
+        raise DivergedError(f"the {name} became {float(loss)}: try a lower learning rate")
+
+
+def _module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+def _load_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    module.load_state_dict({
+        name.removeprefix("module."): tensor
+        for name, tensor in tensors.items() if name.startswith("module.")
+    })  # fmt: skip
+
+
+def _adam_tensors(adam: torch.optim.Adam) -> dict[str, Tensor]:
+    """Moments and step counts, by parameter number."""
+    return {
+        f"adam.{number}.{name}": tensor
+        for number, values in adam.state_dict()["state"].items()
+        for name, tensor in values.items()
+    }
+
+
+def _load_adam(adam: torch.optim.Adam, tensors: Mapping[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        if key.startswith("adam."):
+            _, number, name = key.split(".")
+            state.setdefault(int(number), {})[name] = tensor
+    adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})
