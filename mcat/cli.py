@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mcat import __version__
-from mcat.commands import data, envs, metatrain, reproduce, train, translate
+from mcat.commands import data, envs, evaluate, metatrain, plot, reproduce, train, translate
 from mcat.errors import McatError
 
 
@@ -34,8 +34,9 @@ cli.add_command(data.dataset)
 cli.add_command(train.train)
 cli.add_command(train.policies)
 cli.add_command(translate.translate)
-cli.add_command(translate.evaluate)
+cli.add_command(evaluate.evaluate)
 cli.add_command(metatrain.metatrain)
+cli.add_command(plot.plot)
 cli.add_command(reproduce.reproduce)
 
 

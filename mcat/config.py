@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -59,6 +58,8 @@ def read_toml(path: StrPath) -> dict[str, Any]:
         MissingInputError: if it is not there.
         DataError: if it is not TOML; the message names the line.
     """
+    import tomllib  # here because every command would wait for it
+
     with io_errors(path, "read"), open(path, "rb") as file:
         text = file.read()
     try:

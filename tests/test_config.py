@@ -49,6 +49,7 @@ class Run:
     family: str = "ant"
     delay: int | None = None
     margin: Optional[float] = None  # noqa: UP045  both spellings are in use
+    note: str | None = None
     folders: tuple[str, ...] = ()
     out: Path = Path("runs/a")
     level: Literal[1, 2] | None = None
@@ -67,6 +68,8 @@ GOOD = [
     ("delay", "none", None),
     ("delay", None, None),
     ("margin", "-0.5", -0.5),
+    ("note", "none", None),
+    ("note", "some", "some"),
     ("folders", "a,b", ("a", "b")),
     ("out", "b/c", Path("b/c")),
     ("level", "2", 2),
@@ -184,6 +187,7 @@ runs = st.builds(
     family=words,
     delay=st.none() | st.integers(),
     margin=st.none() | numbers,
+    note=st.none() | words.filter(lambda word: word != "none"),
     folders=st.lists(words, max_size=3).map(tuple),
     out=st.sampled_from([Path("a"), Path("/b/c"), Path()]),
     level=st.sampled_from([None, 1, 2]),

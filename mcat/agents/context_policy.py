@@ -6,7 +6,7 @@ data, the forward model and the translator it was trained with.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from mcat.translator.context import ContextModel
 from mcat.translator.networks import Activation, mlp
 
 FORMAT, KIND = 1, "context policy"
+ACTIVATIONS = get_args(Activation)
 
 
 class Window:
@@ -143,8 +144,10 @@ class ContextPolicy:
         if header.get("kind") != KIND or header.get("format") != FORMAT:
             raise DataError(f"{path}: not a policy of mcat metatrain that this mcat can read")
         try:
-            actor = MLP(header["actor_sizes"], 1)
-            actor.flat.copy_(torch.from_numpy(arrays.pop("actor")))
+            actor, weights = MLP(header["actor_sizes"], 1), arrays.pop("actor")
+            if actor.flat.shape != weights.shape or header["activation"] not in ACTIVATIONS:
+                raise ValueError("its networks are of another kind")
+            actor.flat.copy_(torch.from_numpy(weights))
             spread = torch.from_numpy(arrays.pop("spread"))
             first, *hidden, last = header["encoder_sizes"]
             encoder = mlp(first, hidden, last, header["activation"])

@@ -92,6 +92,21 @@ def uniform_rewards(episodes: Episodes, delay: int) -> Floats:
     return np.repeat(segments.wages, segments.lengths)
 
 
+def sample_steps(lengths: Indices, count: int, rng: np.random.Generator) -> tuple[Indices, Floats]:
+    """Places `(segments, count)` within segments, and the share of each in the segment's mean.
+
+    One place is drawn from each of `count` equal parts of a segment. The noise of a sampled mean
+    punishes an r̂ that varies, and it is less so than with independent draws. A segment of fewer
+    steps is taken whole, without noise; its surplus places have no share.
+    """
+    lengths = lengths[:, None]
+    drawn = np.minimum(lengths, count)
+    parts = np.arange(count)
+    within = (parts + rng.random((len(lengths), count))) * lengths / drawn
+    shares = np.where(parts < drawn, 1 / drawn, 0).astype(np.float32)
+    return np.minimum(within.astype(np.int64), lengths - 1), shares
+
+
 class CreditModel:
     """r̂(s, a, s'): its mean over a paid segment is the payment divided by the segment's length.
 
@@ -123,6 +138,8 @@ class CreditModel:
     @torch.no_grad()
     def fit_scales(self, episodes: Episodes, segments: Segments) -> None:
         """Measure the scales of inputs and payments anew."""
+        if len(segments.starts) == 0:
+            raise UsageError("cannot learn credit from a store without episodes")
         rows = np.linspace(0, len(episodes) - 1, min(len(episodes), SCALE_ROWS)).astype(np.int64)
         input_mean, input_spread = _scale(_inputs(episodes, rows).double())
         wage_mean, wage_spread = _scale(torch.from_numpy(segments.wages).double().unsqueeze(1))
@@ -139,14 +156,13 @@ class CreditModel:
 
     def step(self, episodes: Episodes, segments: Segments, rng: np.random.Generator) -> Tensor:
         """One step of Adam on random segments; returns the loss, in units of the wages' spread."""
-        config = self.config
-        chosen = rng.integers(len(segments.starts), size=config.segments)
-        starts, lengths = segments.starts[chosen, None], segments.lengths[chosen, None]
-        places = (rng.random((config.segments, config.steps)) * lengths).astype(np.int64)
-        wages = torch.from_numpy(segments.payments[chosen] / lengths[:, 0]).float()
+        chosen = rng.integers(len(segments.starts), size=self.config.segments)
+        places, shares = sample_steps(segments.lengths[chosen], self.config.steps, rng)
+        indices = segments.starts[chosen, None] + places
+        estimates = self._estimate(_inputs(episodes, indices.ravel())).view(indices.shape)
+        wages = torch.from_numpy(segments.payments[chosen] / segments.lengths[chosen]).float()
         target = (wages - self._wage_mean) / self._wage_spread
-        estimates = self._estimate(_inputs(episodes, (starts + places).ravel()))
-        loss = (estimates.view(config.segments, config.steps).mean(1) - target).square().mean()
+        loss = ((estimates * torch.from_numpy(shares)).sum(1) - target).square().mean()
         self._adam.minimise(loss)
         return loss.detach()
 

@@ -51,7 +51,7 @@ class Evaluation:
         returns = episode_returns(self._env, policy, self._seed, look)
         means = returns.reshape(-1, self._episodes).mean(axis=1)
         train = len(self._arena.train)
-        splits = [means[:train].mean()] + [means[train:].mean()] * (len(means) > train)
+        splits = [part.mean() for part in (means[:train], means[train:]) if len(part)]
         values = map(float, (*splits, *means))
         return dict(zip(self.columns, values, strict=True))
 

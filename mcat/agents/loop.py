@@ -26,7 +26,7 @@ from mcat.datasets.rollout import roll_out
 from mcat.errors import DataError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
-from mcat.safe_io import Arrays
+from mcat.safe_io import Arrays, io_errors
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "return")
@@ -64,8 +64,9 @@ class MetaTrainer:
     def run(self, *, quiet: bool = False) -> MetaTrainResult:
         """Go on to the configured number of steps."""
         config = self.config
-        self.checkpoints.mkdir(exist_ok=True)
-        self.rounds.mkdir(exist_ok=True)
+        with io_errors(self.out, "write"):
+            self.checkpoints.mkdir(exist_ok=True)
+            self.rounds.mkdir(exist_ok=True)
         episodes = Log(self.out / "episodes.csv", EPISODE_COLUMNS, until=self.step)
         label = f"meta-training {config.family}"
         with (
@@ -223,6 +224,8 @@ class MetaTrainer:
                 self.algorithm.remember(old)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.algorithm.load(tensors, state["algorithm"])
+        except DataError:  # a ValueError too, but it says which file is damaged
+            raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(
                 f"{self.checkpoints}: not a checkpoint of this run's networks ({error})"

@@ -6,6 +6,7 @@ another, the better one's actions, translated by H, collect the next episode of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,12 +26,12 @@ from mcat.agents.sil import SelfImitation
 from mcat.agents.td3 import TD3
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError
+from mcat.errors import DivergedError, UsageError
 from mcat.safe_io import StrPath
 from mcat.translator.online import ContextLearner, TranslatorLearner
+from mcat.translator.online_cycle import CycleLearner
 
 HELD_OUT = 10  # one round of so many is kept from C and F, to judge them by; the second is first
-CHECK_EVERY = 100  # updates between looks at the losses
 NOTHING = float("nan")  # logged where a phase did not take place
 DYNAMICS = ("losses/forward", "losses/contrastive", "model/forward_steps", "model/forward_error")
 MISMATCHES = ("model/mismatch_untranslated", "model/mismatch_translated")
@@ -50,6 +51,10 @@ class MCAT:
     def __init__(self, arena: Arena, config: MCATConfig, seed: np.random.SeedSequence) -> None:
         self.arena, self.config = arena, config
         tasks, sizes = len(arena.train), (arena.observation_size, arena.action_size)
+        if config.replay_capacity < 2 * tasks * arena.horizon:  # one may be held out
+            raise UsageError(
+                f"replay_capacity must be at least two rounds, {2 * tasks * arena.horizon} steps"
+            )
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, models, translator, credit, *streams = (
             int(child.generate_state(1, np.uint64)[0] >> 1) for child in seed.spawn(6)
@@ -61,7 +66,8 @@ class MCAT:
         self.models = ContextLearner(
             *sizes, tasks, config.context, good_enough=config.good_enough or 0.0, seed=models
         )  # C, F
-        self.translator = TranslatorLearner(self.models.model, config.action, seed=translator)  # H
+        learner = CycleLearner if config.translator == "cycle" else TranslatorLearner
+        self.translator = learner(self.models.model, config.action, seed=translator)  # H
         self.rngs |= {"models": self.models.rng, "translator": self.translator.rng}
         inputs = arena.observation_size + config.context.context_size
         self.td3 = TD3(inputs, arena.action_size, config.td3, _generator(agent))  # π, Q1, Q2
@@ -73,12 +79,12 @@ class MCAT:
         self.selection = Selection(tasks, config.selection)  # R
         self.step = self.collected = 0
 
-    # --- who acts (lines 3 to 9) ----------------------------------------------------------
+    # --- who acts --------------------------------------------------------------------------
 
     def plan(self) -> tuple[str, ...]:
         """Random actions at first (A16), then the rule of A17."""
         names = self.arena.train
-        if self.step < self.config.start_steps:
+        if not self._warm:
             return (RANDOM,) * len(names)
         if not self.config.transfer:
             return (SHARED,) * len(names)
@@ -117,23 +123,24 @@ class MCAT:
                 self.selection.add(new.step, int(task), source, float(value))
         self.step, self.collected = new.step, len(new.episodes)
 
-    # --- what is learned (lines 10 to 20) -------------------------------------------------
+    # --- what is learned --------------------------------------------------------------------
 
     def learn(self, pulse: Pulse) -> dict[str, float]:
         """C and F, then H, then π and Q; after random actions only the first (A16)."""
+        if not self._complete:
+            return dict.fromkeys(self.metrics, NOTHING)
         found = self._learn_dynamics(pulse)
-        warm = self.step >= self.config.start_steps
-        found |= self._learn_to_translate(pulse if warm and self.config.transfer else None)
-        found |= self._learn_to_act(pulse if warm else None)
+        transfers = self.config.transfer and len(self._tasks) > 1
+        found |= self._learn_to_translate(pulse if self._warm and transfers else None)
+        found |= self._learn_to_act(pulse if self._warm else None)
         self.selection.forget(self.step)
         return found
 
     def _learn_dynamics(self, pulse: Pulse) -> dict[str, float]:
-        held_out = self.rounds % HELD_OUT == 1
-        apart = held_out.any()
+        held_out = [self._episodes(task, held_out=True) for task in self._tasks]
         progress = self.models.learn(
-            [self._episodes(task, ~held_out) for task in self._tasks],
-            [self._episodes(task, held_out) for task in self._tasks] if apart else [],
+            [self._episodes(task, held_out=False) for task in self._tasks],
+            [episodes for episodes in held_out if len(episodes)],
             lambda done, total: pulse("dynamics", done, total),
         )
         found = progress.forward, progress.contrastive, progress.steps, progress.error
@@ -168,8 +175,7 @@ class MCAT:
         for number in range(updates):
             pulse("policy", number, updates)
             sums += update()
-            if number % CHECK_EVERY == 0 or number == updates - 1:
-                _require_finite(sums)
+            _require_finite(sums)  # at once: the first loss to go takes the others with it
         means = (sums / updates).tolist()
         return {f"losses/{name}": mean for name, mean in zip(LOSSES, means, strict=True)}
 
@@ -177,7 +183,17 @@ class MCAT:
     def _tasks(self) -> range:
         return range(len(self.arena.train))
 
-    def _episodes(self, task: int, wanted: NDArray[np.bool_]) -> Episodes:
+    @property
+    def _complete(self) -> bool:
+        """Whether each task has an episode to learn from; one that diverged is none."""
+        return all(len(self._episodes(task, held_out=False)) for task in self._tasks)
+
+    @property
+    def _warm(self) -> bool:
+        return self.step >= self.config.start_steps and self._complete
+
+    def _episodes(self, task: int, *, held_out: bool) -> Episodes:
+        wanted = (self.rounds % HELD_OUT == 1) == held_out
         return self.replay.select(np.flatnonzero(wanted & (self.replay.tasks == task)))
 
     # --- what a checkpoint keeps ----------------------------------------------------------
@@ -227,7 +243,7 @@ class MCAT:
 
 def _require_finite(sums: Tensor) -> None:
     for name, value in zip(LOSSES, sums.tolist(), strict=True):
-        if not np.isfinite(value):
+        if not math.isfinite(value):
             raise DivergedError(f"the {name} loss became {value}: try a lower learning rate")
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -114,8 +114,8 @@ PRESET_HELP = "\b\nPresets:\n" + "\n".join(
     f"  {name:<9} {note}" for name, note in PRESET_NOTES.items()
 )
 ORDER_HELP = (
-    "What --config says counts before the preset, variables such as MCAT_METATRAIN_STEPS before "
-    "that, options before all."
+    "Where they disagree the later wins: preset, --config, variables such as MCAT_METATRAIN_STEPS, "
+    "options."
 )
 
 
@@ -168,7 +168,7 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
     from mcat.agents.metatrain import metatrain as run
 
     folder = options["out"] or Path("runs") / _run_name(preset, config)
-    result = run(config, folder, preset=preset, quiet=options["quiet"], announce=_announce)
+    result = run(config, folder, preset=preset, quiet=options["quiet"])
     _report(result, options["as_json"])
 
 
@@ -186,7 +186,7 @@ def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
 
     options = context.params
     changes = {} if options["config"] is None else flatten(read_toml(options["config"]))
-    preset = changes.pop("preset", options["preset"])
+    preset = str(changes.pop("preset", options["preset"]))
     if context.get_parameter_source("preset") != ParameterSource.DEFAULT:
         preset = options["preset"]
     if preset not in PRESETS:
@@ -205,17 +205,22 @@ def _given(context: click.Context, source: ParameterSource) -> list[Given]:
         value = context.params[item.name]
         if context.get_parameter_source(item.name) == source and value is not False:
             found.append(Given(item.flag, item.key, value if item.metavar else item.value))
-    pairs = context.params["set"] if context.get_parameter_source("set") == source else ()
-    if source == ParameterSource.ENVIRONMENT:
-        # An option on the command line hides its variable, but other keys may be in that one.
-        option = next(item for item in context.command.params if item.name == "set")
-        pairs = option.value_from_envvar(context) or ()
-    for pair in pairs:
+    for pair in _pairs(context, source):
         key, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"--set takes KEY=VALUE such as mcat.td3.discount=0.98, not '{pair}'")
         found.append(Given(f"--set {key.strip()}", key.strip(), value.strip()))
     return found
+
+
+def _pairs(context: click.Context, source: ParameterSource) -> Sequence[str]:
+    """What `--set` or its variable gives."""
+    if source == ParameterSource.ENVIRONMENT:
+        # click hides the variable when the option is there, but it may set other keys.
+        option = next(item for item in context.command.params if item.name == "set")
+        return option.value_from_envvar(context) or ()
+    given: Sequence[str] = context.params["set"]
+    return given if context.get_parameter_source("set") == source else ()
 
 
 def _task_set(name: str, number: int | None) -> str:
@@ -247,8 +252,12 @@ def _go_on(context: click.Context) -> MetaTrainResult:
         )
     given = [*_given(context, ParameterSource.ENVIRONMENT), *command_line]
     changes = {item.key: item.value for item in given if item.key in RESUME_MAY_CHANGE}
-    options = context.params
-    return resume_run(options["resume"], changes, quiet=options["quiet"], announce=_announce)
+    return resume_run(
+        context.params["resume"],
+        changes,
+        quiet=context.params["quiet"],
+        announce=lambda text: click.echo(text, err=True),
+    )
 
 
 def _run_name(preset: str, config: MetaTrainConfig) -> str:
@@ -261,10 +270,6 @@ def _run_name(preset: str, config: MetaTrainConfig) -> str:
     return "-".join([config.family, preset, *labels, f"seed{config.seed}"])
 
 
-def _announce(text: str) -> None:
-    click.echo(text, err=True)
-
-
 def _print_config(preset: str, config: MetaTrainConfig, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"preset": preset, **to_json(config)}, indent=2))
@@ -274,8 +279,7 @@ def _print_config(preset: str, config: MetaTrainConfig, as_json: bool) -> None:
 
 def _report(result: MetaTrainResult, as_json: bool) -> None:
     if as_json:
-        values = asdict(result) | {"out": str(result.out), "policy": str(result.policy)}
-        click.echo(json.dumps(values))
+        click.echo(json.dumps(to_json(result)))
         return
     unseen = "" if result.test_return is None else f", {result.test_return:,.1f} on unseen ones"
     click.echo(f"return {result.train_return:,.1f} on the training tasks{unseen}", err=True)

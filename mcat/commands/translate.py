@@ -1,4 +1,4 @@
-"""`mcat translate` and `mcat evaluate`."""
+"""`mcat translate`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.options import task_from, task_options, translator_options
 from mcat.commands.tables import print_table
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def _outcome(result: TransferResult) -> dict[str, Any]:
     whole = result.to_json()
     names = ("trust", "skipped", "matrix", "seconds")
     return {
-        "returns": [_summary(returns) for returns in result.returns],
+        "returns": [summary(returns) for returns in result.returns],
         "fit": result.fit.numbers,
         **{name: whole[name] for name in names},
     }
@@ -90,7 +89,7 @@ def _outcome(result: TransferResult) -> dict[str, Any]:
 
 def _print_outcome(result: TransferResult) -> None:
     if result.returns:
-        _print_returns(result.returns, err=True)
+        print_returns(result.returns, err=True)
     if any(cell is not None for row in result.matrix.get("transferred", ()) for cell in row):
         _print_matrix(result.matrix)
     if result.skipped:
@@ -101,7 +100,8 @@ def _print_outcome(result: TransferResult) -> None:
             click.echo(f"  {sentence}", err=True)
 
 
-def _print_returns(returns: Sequence[Returns], *, err: bool = False) -> None:
+def print_returns(returns: Sequence[Returns], *, err: bool = False) -> None:
+    """One line for each, with the number of episodes of the first as the title."""
     rows: list[tuple[str, ...]] = [("", "mean return", "± standard error", "min", "max")]
     for item in returns:
         numbers = item.mean, item.standard_error, min(item.values), max(item.values)
@@ -122,7 +122,8 @@ def _print_matrix(matrix: dict[str, Any]) -> None:
     print_table("Returns, untranslated → transferred", [("from \\ to", *names), *rows], err=True)
 
 
-def _summary(returns: Returns) -> dict[str, Any]:
+def summary(returns: Returns) -> dict[str, Any]:
+    """The same for a script."""
     return {
         "label": returns.label,
         "mean": returns.mean,
@@ -131,43 +132,3 @@ def _summary(returns: Returns) -> dict[str, Any]:
         "max": max(returns.values),
         "values": list(returns.values),
     }
-
-
-@click.command()
-@task_options()
-@click.option("--policy", metavar="NAME|FILE",
-              help="Who acts: good, mediocre, random, scripted, scripted:ROBOT or a file; with "
-              "--translator the source's (default: good; scripted on Meta-World).")  # fmt: skip
-@translator_options
-@click.option("--episodes", default=100, show_default=True, type=click.IntRange(1))
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--threads", default=2, show_default=True, type=click.IntRange(1),
-              help="Threads that share the physics; no part of the result.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def evaluate(
-    env: str,
-    policy: str | None,
-    translator: Path | None,
-    source: str | None,
-    episodes: int,
-    seed: int,
-    threads: int,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """Run a policy and show its returns; with a translator, before and after.
-
-    \b
-    mcat evaluate --policy good --env halfcheetah --armature 0.1
-    mcat evaluate --policy good --translator a-to-b --env halfcheetah --armature 0.5
-    """  # noqa: D301
-    task = task_from(env, options)
-
-    from mcat.agents.transferred import evaluation_runs, run_episodes
-
-    runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
-    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, threads=threads)
-    if as_json:
-        click.echo(json.dumps([_summary(item) for item in returns]))
-    else:
-        _print_returns(returns)

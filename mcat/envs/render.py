@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -
 
     simulation.model.vis.global_.offwidth = max(width, 640)
     simulation.model.vis.global_.offheight = max(height, 480)
+    # Shadows are most of the time of a frame: no finer than the picture shows.
+    simulation.model.vis.quality.shadowsize = min(4096, 4 * max(width, height))
     renderer = MujocoRenderer(
         simulation.model, simulation.data, _camera(task), width, height, camera_name=""
     )
@@ -114,20 +117,56 @@ def sheet(
     tasks: Sequence[Task], path: Path, *, columns: int = 5, seed: int = 0, size: int = 256
 ) -> None:
     """Write one labelled picture per task, side by side."""
+    tiles = []
+    for task in tasks:
+        (frame,) = film(task, None, 0, seed, size, size)
+        tiles.append(_labelled(frame, task.label()))
+    save_png(path, _side_by_side(tiles, columns))
+
+
+def film_sheet(
+    tasks: Mapping[str, tuple[Task, PolicyFunction]],
+    path: Path,
+    *,
+    steps: int,
+    columns: int = 3,
+    seed: int = 0,
+    width: int = 240,
+    height: int = 180,
+) -> None:
+    """Write the first `steps` of one episode per task, side by side under their names."""
+    # One robot after the other: their OpenGL contexts do not take turns.
+    reels = [
+        [_labelled(frame, name) for frame in film(task, policy, steps, seed, width, height)]
+        for name, (task, policy) in tasks.items()
+    ]
+    longest = max(map(len, reels))
+    held = [reel + reel[-1:] * (longest - len(reel)) for reel in reels]
+    frames = (_side_by_side(tiles, columns) for tiles in zip(*held, strict=True))
+    save_film(path, frames, fps=25)
+
+
+def _labelled(frame: Frame, text: str) -> Frame:
     from PIL import Image, ImageDraw, ImageFont
 
-    rows = -(-len(tasks) // columns)
-    columns = min(columns, len(tasks))
-    page = Image.new("RGB", (columns * size, rows * size), "white")
+    tile = Image.fromarray(frame)
+    size = tile.width
+    drawing = ImageDraw.Draw(tile)
+    drawing.rectangle((0, 0, size, size // 11), fill="black")
     font = ImageFont.load_default(size=size // 18)
-    for i, task in enumerate(tasks):
-        (frame,) = film(task, None, 0, seed, size, size)
-        tile = Image.fromarray(frame)
-        text = ImageDraw.Draw(tile)
-        text.rectangle((0, 0, size, size // 11), fill="black")
-        text.text((size // 40, size // 60), task.label(), fill="white", font=font)
-        page.paste(tile, ((i % columns) * size, (i // columns) * size))
-    save_png(path, np.asarray(page))
+    drawing.text((size // 40, size // 60), text, fill="white", font=font)
+    return np.asarray(tile)
+
+
+def _side_by_side(tiles: Sequence[Frame], columns: int) -> Frame:
+    """Tiles of one size in rows, the rest of the last row white."""
+    columns = min(columns, len(tiles))
+    height, width, _ = tiles[0].shape
+    page = np.full((-(-len(tiles) // columns) * height, columns * width, 3), 255, dtype=np.uint8)
+    for place, tile in enumerate(tiles):
+        top, left = place // columns * height, place % columns * width
+        page[top : top + height, left : left + width] = tile
+    return page
 
 
 def save_png(path: Path, frame: Frame) -> None:
@@ -140,7 +179,7 @@ def save_png(path: Path, frame: Frame) -> None:
         Image.fromarray(frame).save(temporary, format="PNG", optimize=True)
 
 
-def save_film(path: Path, frames: Sequence[Frame], fps: int) -> None:
+def save_film(path: Path, frames: Iterable[Frame], fps: int) -> None:
     """Write frames as .gif or .mp4."""
     from PIL import Image
 
@@ -150,26 +189,29 @@ def save_film(path: Path, frames: Sequence[Frame], fps: int) -> None:
         if path.suffix == ".mp4":
             temporary.write_bytes(_mp4(frames, fps))
         else:
-            first, *rest = (Image.fromarray(frame) for frame in frames)
+            reel = (Image.fromarray(frame) for frame in frames)
+            first, rest = next(reel), reel
             pause = round(1000 / fps)
             first.save(temporary, "GIF", save_all=True, append_images=rest, duration=pause, loop=0)
 
 
-def _mp4(frames: Sequence[Frame], fps: int) -> bytes:
+def _mp4(frames: Iterable[Frame], fps: int) -> bytes:
     try:
         import imageio_ffmpeg
     except ImportError:
         raise MissingInputError(
             "mp4 needs ffmpeg: pip install 'mcat[video]', or write a .gif"
         ) from None
-    height, width, _ = frames[0].shape
+    reel = iter(frames)
+    first = next(reel)
+    height, width, _ = first.shape
     with TemporaryDirectory() as folder:
         film = Path(folder) / "film.mp4"  # ffmpeg tells the format by the name
         writer = imageio_ffmpeg.write_frames(
             str(film), (width, height), fps=fps, macro_block_size=2
         )
         writer.send(None)
-        for frame in frames:
+        for frame in chain((first,), reel):
             writer.send(np.ascontiguousarray(frame))
         writer.close()
         return film.read_bytes()

@@ -23,27 +23,28 @@ from mcat.safe_io import io_errors, new_file
 PAGE = "learning.html"
 
 
-def write_learning(groups: Sequence[Group], folder: Path) -> list[Path]:
+def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
     """Write pictures as PNG and a page that shows them all; earlier ones are replaced.
 
-    Returns:
-        Their paths, the page last.
+    Yields:
+        The path of each as soon as it is there, the page last.
 
     Raises:
         MissingInputError: without matplotlib.
     """
     with io_errors(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
-    paths, body = [], [tag("h1", "How runs of mcat metatrain learn")]
+    body = [tag("h1", "How runs of mcat metatrain learn")]
     for section, png in _pictures(groups):
-        paths.append(folder / f"{section.name}.png")
-        with new_file(paths[-1], overwrite=True) as part:
+        path = folder / f"{section.name}.png"
+        with new_file(path, overwrite=True) as part:
             part.write_bytes(png)
         body.append(section_of(section, png))
-    paths.append(folder / PAGE)
-    with new_file(paths[-1], overwrite=True) as part:
+        yield path
+    page = folder / PAGE
+    with new_file(page, overwrite=True) as part:
         part.write_text(document("mcat metatrain", body), encoding="utf-8")
-    return paths
+    yield page
 
 
 def _pictures(groups: Sequence[Group]) -> Iterator[tuple[Section, bytes]]:

@@ -8,7 +8,9 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_hex
+from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
+from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
 from mcat.agents.algorithm import RANDOM, SHARED
@@ -43,47 +45,50 @@ def draw_curves(groups: Sequence[Group], title: str) -> bytes:
     splits = {"train": TRAIN}
     if any(group.record.test for group in groups):
         splits["test"] = TEST
-    figure = new_figure(title, 1.1 + 2.7 * len(families) + 0.2 * -(-len(labels) // 3))
+    legend_rows = -(-len(labels) // 3) if len(labels) > 1 else 0
+    figure = new_figure(title, 0.9 + 2.5 * len(families) + 0.2 * legend_rows)
     grid = figure.subplots(len(families), len(splits), sharey="row", squeeze=False)
+    lines: dict[str, Line2D] = {}
     for family, row in zip(families, grid, strict=True):
         members = [group for group in groups if group.record.family == family]
         for axes, (split, column) in zip(row, splits.items(), strict=True):
             for group in members:
-                _draw_group(axes, group, column, labels.index(group.label))
+                line = _draw_group(axes, group, column, labels.index(group.label))
+                lines |= {group.label: line} if line else {}
             panel_title(axes, f"{plain(family)}: {split} tasks")
-            _step_axis(axes, last=family == families[-1])
+            _step_axis(axes)
+            axes.margins(y=0.1)  # room for the label of the paper's line
             if split == "test":
                 _draw_paper_line(axes, members)
         row[0].set_ylabel("mean return")
-    handles = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
-    shown = {label: handles[plain(label)] for label in labels if plain(label) in handles}
-    if len(labels) > 1:
+    for axes in grid[-1]:
+        axes.set_xlabel("environment steps")
+    if legend_rows:
         figure.legend(
-            shown.values(), map(plain, shown), loc="outside lower left", frameon=False,
-            fontsize=8.5, ncols=3,
+            lines.values(), map(plain, lines), loc="outside lower left", frameon=False,
+            fontsize=8.5, ncols=3, labelcolor=INK,
         )  # fmt: skip
     return png(figure)
 
 
-def _draw_group(axes: Axes, group: Group, column: str, number: int) -> None:
+def _draw_group(axes: Axes, group: Group, column: str, number: int) -> Line2D | None:
     colour, dash = _COLOURS[number % 6], _DASHES[number // 6 % 3]
     curve = group.curve(column)
     if curve is None:
-        return
+        return None
     if len(group.runs) > 1:
         for run in group.runs:
-            axes.plot(*run.curve(column), color=colour, ls=dash, lw=0.7, alpha=0.4, label="_")
-    _draw_curve(axes, curve, colour, dash, plain(group.label))
+            axes.plot(*run.curve(column), color=colour, ls=dash, lw=0.7, alpha=0.4)
+    return _draw_curve(axes, curve, colour, dash)
 
 
-def _draw_curve(axes: Axes, curve: Curve, colour: str, dash: str, label: str) -> None:
+def _draw_curve(axes: Axes, curve: Curve, colour: str, dash: str) -> Line2D:
     marker = "o" if len(curve.steps) < 12 else None
-    axes.plot(
-        curve.steps, curve.mean, dash, color=colour, lw=1.8, marker=marker, ms=3.5, label=label
-    )
+    (line,) = axes.plot(curve.steps, curve.mean, dash, color=colour, lw=1.8, marker=marker, ms=3.5)
     if curve.error.any():
         band = curve.mean - curve.error, curve.mean + curve.error
         axes.fill_between(curve.steps, *band, color=colour, alpha=0.18, lw=0)
+    return line
 
 
 def _draw_paper_line(axes: Axes, groups: Sequence[Group]) -> None:
@@ -98,14 +103,12 @@ def _draw_paper_line(axes: Axes, groups: Sequence[Group]) -> None:
     )  # fmt: skip
 
 
-def _step_axis(axes: Axes, *, last: bool = True) -> None:
+def _step_axis(axes: Axes, ticks: int = 6) -> None:
     style(axes)
-    axes.margins(x=0.02)
-    axes.locator_params(axis="x", nbins=6)
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=ticks)
     axes.xaxis.set_major_formatter(lambda step, _: _thousands(step))
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    if last:
-        axes.set_xlabel("environment steps")
 
 
 def _thousands(step: float) -> str:
@@ -132,12 +135,12 @@ def draw_tasks(group: Group, title: str) -> bytes:
     figure, panels = new_panels(title, len(curves), 1.9)
     for axes, task in zip(panels, in_order(curves), strict=True):
         split, curve = curves[task]
-        _draw_curve(axes, curve, BLUE if split == "train" else ORANGE, "-", names[task])
+        _draw_curve(axes, curve, BLUE if split == "train" else ORANGE, "-")
         test = " (test)" if split == "test" else ""
         panel_title(axes, f"{plain(names[task], 24)}{test}  {curve.mean[-1]:,.0f}")
         axes.sharey(panels[0])
-        _step_axis(axes)
-        axes.locator_params(axis="x", nbins=4)
+        _step_axis(axes, ticks=4)
+    figure.supxlabel("environment steps", fontsize=9, color=INK)
     return png(figure)
 
 
@@ -163,9 +166,8 @@ def draw_drivers(run: LearningRun, title: str) -> bytes:
             strips[row, np.searchsorted(ends, step)] = kind
             counts[row, kind] += 1
 
-    figure = new_figure(title, 1.9 + 0.32 * len(train))
-    sizes = (8, len(drivers) / 2)
-    strip, table = figure.subplots(1, 2, width_ratios=sizes)
+    figure = new_figure(title, 1.6 + 0.32 * len(train))
+    strip, table = figure.subplots(1, 2, width_ratios=(16, len(drivers)), sharey=True)
     strip.pcolormesh(
         np.concatenate(([0], ends)), np.arange(len(train) + 1) - 0.5,
         np.ma.masked_less(strips, 0), cmap=ListedColormap(list(colours.values())),
@@ -174,30 +176,35 @@ def draw_drivers(run: LearningRun, title: str) -> bytes:
     for edge in range(1, len(train)):
         strip.axhline(edge - 0.5, color="white", lw=3)
     _step_axis(strip)
-    strip.grid(visible=False)
+    strip.set_xlabel("environment steps")
     strip.set_yticks(range(len(train)), [names[task] for task in train])
     strip.set_ylim(len(train) - 0.5, -0.5)
+    strip.grid(visible=False)
     strip.spines["left"].set_visible(False)
-    strip.tick_params(axis="y", length=0)
     _draw_counts(table, counts, [names.get(driver, driver) for driver in drivers], colours)
+    for axes in (strip, table):
+        axes.tick_params(axis="y", length=0)
     return png(figure)
 
 
 def _draw_counts(
     axes: Axes, counts: NDArray[np.int64], names: Sequence[str], colours: Mapping[str, str]
 ) -> None:
-    """Episodes by task and driver, a colour over each column."""
-    axes.bar(range(len(names)), 0.5, 0.8, -1.25, color=list(colours.values()))
+    """Episodes by task and driver, the driver's colour under each column."""
     for (row, column), count in np.ndenumerate(counts):
         if count:
             axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color=INK)
-    axes.set(xlim=(-0.6, len(names) - 0.4), ylim=(len(counts) - 0.5, -1.3))
-    axes.xaxis.tick_top()
-    axes.set_xticks(range(len(names)), names, rotation=60, ha="left", rotation_mode="anchor")
-    axes.set_yticks(())
-    axes.tick_params(length=0, labelsize=8.5, labelcolor=INK)
-    axes.set_xlabel("episodes by driver", fontsize=9, color=INK)
+    below = ScaledTranslation(0, -0.1, axes.figure.dpi_scale_trans)  # inches
+    axes.scatter(
+        range(len(names)), np.zeros(len(names)), s=70, marker="s", c=list(colours.values()),
+        transform=axes.get_xaxis_transform() + below, clip_on=False,
+    )  # fmt: skip
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
+    axes.tick_params(axis="x", length=0, pad=14, labelsize=8.5, labelcolor=INK)
+    axes.tick_params(axis="y", labelleft=False)
     axes.spines[:].set_visible(False)
+    panel_title(axes, "episodes by driver")
 
 
 def draw_contexts(run: LearningRun, contexts: Contexts, title: str) -> bytes:
@@ -208,7 +215,7 @@ def draw_contexts(run: LearningRun, contexts: Contexts, title: str) -> bytes:
     names = short_names(run.record.tasks)
     figure = new_figure(title, 4.4)
     axes = style(figure.add_subplot(), grid=None)
-    for number, (task, shade) in enumerate(_shades(set(contexts.tasks)).items()):
+    for number, (task, shade) in enumerate(_shades(dict.fromkeys(contexts.tasks)).items()):
         x, y = places[tasks == task].T
         test = task in run.record.test
         axes.scatter(

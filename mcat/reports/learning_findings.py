@@ -83,11 +83,11 @@ def _cell(values: Sequence[float]) -> str:
 
 def curves_section(groups: Sequence[Group]) -> Section:
     """Mean returns while learning."""
-    families = {group.record.family for group in groups}
-    ends = [(group.label, _last(group, TEST) or _last(group, TRAIN)) for group in groups]
-    finding = f"{families.pop()}: " + ", ".join(f"{label} {_cell(end)}" for label, end in ends)
-    if families:
-        finding = "Mean return while learning"
+    finding = "Mean return while learning, by family"
+    if len({group.record.family for group in groups}) == 1:
+        tested = any(_last(group, TEST) for group in groups)
+        ends = [f"{g.label} {_cell(_last(g, TEST if tested else TRAIN))}" for g in groups]
+        finding = f"Return on {'test' if tested else 'train'} tasks: {'; '.join(ends)}"
     return Section(
         name="learning-curves",
         title="How it learns",
@@ -152,7 +152,7 @@ def _of(part: int, whole: int) -> str:
 
 def contexts_section(run: LearningRun, contexts: Contexts, name: str) -> Section:
     """Whether contexts tell tasks apart."""
-    order = in_order(set(contexts.tasks))
+    order = in_order(dict.fromkeys(contexts.tasks))
     names = short_names(run.record.tasks)
     numbers = np.array([order.index(task) for task in contexts.tasks])
     labels = {number: names.get(task, task) for number, task in enumerate(order)}

@@ -157,10 +157,5 @@ def _shared(lists: Sequence[Sequence[str]]) -> int:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Sorted, with the numbers in them as numbers: 0.05, 0.1, 0.75, 10."""
-
-    def key(name: str) -> list[str | float]:
-        parts = re.split(r"(\d+(?:\.\d+)?)", name)
-        return [float(part) if place % 2 else part for place, part in enumerate(parts)]
-
-    return sorted(names, key=key)
+    """Sorted by the numbers in them, as in 0.05, 0.1, 0.75, 10; without numbers as they come."""
+    return sorted(names, key=lambda name: [float(n) for n in re.findall(r"\d+(?:\.\d+)?", name)])

@@ -45,7 +45,12 @@ class Adversary:
     ) -> None:
         self.network = network
         self.adam = torch.optim.Adam(network.parameters(), learning_rate, fused=True)
-        self._made, self._real = HistoryPool(pool, rng), HistoryPool(pool, rng)
+        self._pool, self._rng = pool, rng
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty the memory."""
+        self._made, self._real = (HistoryPool(self._pool, self._rng) for _ in range(2))
 
     def learn(self, made: Tensor, real: Tensor) -> Tensor:
         """One step towards telling `made` from `real`; the loss before it."""

@@ -68,6 +68,14 @@ class CycleConfig(BaselineConfig):
         """Every number as in the original: 30 epochs of 3,000 batches of 32, twice."""
         return cls(batch_size=32, forward_steps=90_000, steps=90_000, pool=256)
 
+    def total(self, dynamics: Tensor, domain: Tensor, adversarial: Tensor) -> Tensor:
+        """The weighted sum of the three losses."""
+        return (
+            self.dynamics_weight * dynamics
+            + self.domain_weight * domain
+            + self.adversarial_weight * adversarial
+        )
+
 
 class CycleNetworks(nn.Module):
     """F1, Phi, Psi and the discriminator of source actions; states are not normalised (§6.1)."""
@@ -142,13 +150,8 @@ class CycleTraining:
         """The adversary learns first, then Phi and Psi; the losses, not weighted."""
         proposed = self.networks.to_source(target.obs, target.action)
         judged = self.adversary.learn(proposed, source_actions)
-        config, losses = self.networks.config, self.losses(target, proposed)
-        take_step(
-            self.adam,
-            config.dynamics_weight * losses["dynamics cycle"]
-            + config.domain_weight * losses["domain cycle"]
-            + config.adversarial_weight * losses["adversarial"],
-        )
+        losses = self.losses(target, proposed)
+        take_step(self.adam, self.networks.config.total(*losses.values()))
         return {**losses, "discriminator": judged}
 
     def losses(self, target: Rows, proposed: Tensor) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ the data grow, so networks and optimisers live on, and each call goes on where t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,6 @@ from mcat.translator.networks import take_step
 from mcat.translator.windows import sample_windows
 
 TEST_ROWS = 512  # per task
-CHECK_EVERY = 50  # steps between looks at a loss
 
 Tick = Callable[[int, int], None]
 """Called before each step with how many were taken and how many there are at most."""
@@ -91,7 +91,7 @@ class ContextLearner:
 
         Args:
             training: What there is of each task now.
-            held_out: Episodes to judge by, of all tasks or of none yet.
+            held_out: Episodes to judge by, of the tasks that have some.
             tick: Called before each step.
         """
         config = self.config
@@ -103,11 +103,10 @@ class ContextLearner:
         for step in range(1, limit + 1):
             tick(step - 1, limit)
             forward, contrastive = joint_losses(self.model, training, self.rng)
+            _require_finite(forward, "forward loss")
+            _require_finite(contrastive, "contrastive loss")
             take_step(self.adam, forward + config.contrastive_weight * contrastive)
             sums += torch.stack((forward, contrastive)).detach()
-            if step % CHECK_EVERY == 0:
-                _require_finite(sums[0], "forward loss")
-                _require_finite(sums[1], "contrastive loss")
             if tests and step % config.evaluate_every == 0:
                 error = float(held_out_errors(self.model, tests).mean())
                 waited = 0 if error < 0.99 * best else waited + 1
@@ -127,13 +126,13 @@ class ContextLearner:
     def tensors(self) -> dict[str, Tensor]:
         """All that learning changes but the generator."""
         error = {} if self.error is None else {"error": torch.tensor(self.error).double()}
-        return _module_tensors(self.model) | _adam_tensors(self.adam) | error
+        return module_tensors(self.model) | adam_tensors(self.adam) | error
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` gave."""
         self.error = float(tensors["error"]) if "error" in tensors else None
-        _load_module(self.model, tensors)
-        _load_adam(self.adam, tensors)
+        load_module(self.model, tensors)
+        load_adam(self.adam, tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +157,7 @@ class TranslatorLearner:
         training.weigh()
         for step in range(self.config.steps):
             tick(step, self.config.steps)
-            loss = training.step()
-            if step % CHECK_EVERY == 0:
-                _require_finite(loss, "translation loss")
+            _require_finite(training.step(), "translation loss")
         tests = [training.sample(route, TEST_ROWS) for route in training.routes]
         with torch.no_grad():
             new = [training.translate(test) for test in tests]
@@ -181,44 +178,50 @@ class TranslatorLearner:
         """All that learning changes but the generator; nothing before the first `learn`."""
         if self._training is None:
             return {}
-        return _module_tensors(self._training.network) | _adam_tensors(self._training.adam)
+        return module_tensors(self._training.network) | adam_tensors(self._training.adam)
 
     def load_tensors(self, tensors: Mapping[str, Tensor], tasks: Sequence[Episodes]) -> None:
         """Take over what `tensors` gave."""
         if tensors:
             training = self._prepare(tasks)
-            _load_module(training.network, tensors)
-            _load_adam(training.adam, tensors)
+            load_module(training.network, tensors)
+            load_adam(training.adam, tensors)
 
     def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
         """The training, on the episodes there are now; source and target may be the same (§1.8)."""
         numbers = range(len(tasks))
         routes = [Route(number, task, numbers) for number, task in enumerate(tasks)]
         if self._training is None:
-            seed = int(self.rng.integers(2**31))
-            self._training = ActionTraining(self.model, routes, self.config, seed=seed)
-            self._training.rng = self.rng
+            self._training = self._begin(routes)
         self._training.routes = routes
         return self._training
 
+    def _begin(self, routes: Sequence[Route]) -> ActionTraining:
+        seed = int(self.rng.integers(2**31))
+        training = ActionTraining(self.model, routes, self.config, seed=seed)
+        training.rng = self.rng
+        return training
+
 
 def _require_finite(loss: Tensor, name: str) -> None:
-    if not torch.isfinite(loss):
-        raise DivergedError(f"the {name} became {float(loss)}: try a lower learning rate")
+    if not math.isfinite(loss.item()):
+        raise DivergedError(f"the {name} became {loss.item()}: try a lower learning rate")
 
 
-def _module_tensors(module: nn.Module) -> dict[str, Tensor]:
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers, by name."""
     return {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
 
 
-def _load_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+def load_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Take over what `module_tensors` gave."""
     module.load_state_dict({
         name.removeprefix("module."): tensor
         for name, tensor in tensors.items() if name.startswith("module.")
     })  # fmt: skip
 
 
-def _adam_tensors(adam: torch.optim.Adam) -> dict[str, Tensor]:
+def adam_tensors(adam: torch.optim.Adam) -> dict[str, Tensor]:
     """Moments and step counts, by parameter number."""
     return {
         f"adam.{number}.{name}": tensor
@@ -227,7 +230,8 @@ def _adam_tensors(adam: torch.optim.Adam) -> dict[str, Tensor]:
     }
 
 
-def _load_adam(adam: torch.optim.Adam, tensors: Mapping[str, Tensor]) -> None:
+def load_adam(adam: torch.optim.Adam, tensors: Mapping[str, Tensor]) -> None:
+    """Take over what `adam_tensors` gave."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         if key.startswith("adam."):

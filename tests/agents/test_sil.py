@@ -79,6 +79,9 @@ def test_probabilities_and_weights_by_hand():
     # (N p)^-β over that of row 2, the largest of the buffer: (0.001 / mass)^0.25.
     expected = (0.001 / np.array([4, 2, 0.001, 1])) ** 0.25
     np.testing.assert_allclose(weights, expected[indices], rtol=1e-5)
+    few, weights = made.sample(np.random.default_rng(0), 8)
+    assert 2 not in few  # it counts all the same
+    np.testing.assert_allclose(weights, expected[few], rtol=1e-5)
     assert indices.dtype == np.int64
     assert weights.dtype == np.float32
 

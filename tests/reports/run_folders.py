@@ -1,88 +1,96 @@
 """Folders such as `mcat metatrain` writes, made up in milliseconds with its own writers."""
 
 import csv
-from dataclasses import replace
 
 import numpy as np
+import torch
 
 from mcat.agents.algorithm import RANDOM, SHARED, Arena
+from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.mcat_config import PRESETS
-from mcat.agents.runs import Metrics, provenance
+from mcat.agents.networks import MLP
 from mcat.config import overlay, to_json
 from mcat.safe_io import save_safetensors, write_json
+from mcat.translator.networks import mlp
 
 
 def write_run(
-    folder, *, family="halfcheetah-armature", preset="fast", seed=0, changes=None, level=2000.0,
-    iterations=40, evaluate_every=5,
+    folder, *, family="ant-cripple", preset="fast", seed=0, changes=None, horizon=1000,
+    evaluations=((5, 100.0, 50.0), (10, 300.0, 200.0)), transfers=((3, 2, 0), (4, 2, 0)),
+    per_task=3,
 ):  # fmt: skip
-    """A run that learns to earn `level`, more slowly on tasks far from the middle one."""
+    """A run of 10 iterations; returns its arena.
+
+    Args:
+        evaluations: Iteration, mean return on train tasks and on test tasks.
+        transfers: Iteration, number of the task and of the task whose policy was transferred.
+        per_task: Contexts of each task.
+    """
     config = overlay(PRESETS[preset], {"family": family, "seed": seed, **(changes or {})})
-    arena = Arena.of(config.tasks)
+    arena = Arena.of(config.tasks.replace(horizon=horizon))
     folder.mkdir(parents=True)
-    write_json(
-        folder / "run.json",
-        {
-            "kind": "metatrain",
-            "preset": preset,
-            "config": to_json(config),
-            "arena": {
-                "train": arena.train,
-                "test": arena.test,
-                "horizon": arena.horizon,
-                "delay": arena.delay,
-            },
-            **provenance(),
-        },
-    )
-    rng = np.random.default_rng(seed)
-    per_round = len(arena.train) * arena.horizon
-    _write_metrics(folder, arena, level, rng, per_round, iterations, evaluate_every)
-    _write_episodes(folder, arena, rng, per_round, iterations, config.mcat.transfer)
-    if iterations >= evaluate_every:
-        write_contexts(folder, arena, rng)
-    return replace(arena)
+    names = {"train": list(arena.train), "test": list(arena.test)}
+    record = {
+        "kind": "metatrain",
+        "preset": preset,
+        "config": to_json(config),
+        "arena": {**names, "horizon": arena.horizon, "delay": arena.delay},
+    }
+    write_json(folder / "run.json", record)
+    round_steps = len(arena.train) * arena.horizon
+    write_csv(folder / "metrics.csv", _metrics(arena, round_steps, evaluations))
+    write_csv(folder / "episodes.csv", _episodes(arena, round_steps, transfers))
+    if per_task:
+        write_contexts(folder, arena, np.random.default_rng(seed), per_task)
+    return arena
 
 
-def _write_metrics(folder, arena, level, rng, per_round, iterations, evaluate_every):
-    tasks = [f"eval/train/{task}" for task in arena.train]
-    tasks += [f"eval/test/{task}" for task in arena.test]
-    columns = ("step", "iteration", "collect/return", "eval/train", "eval/test", *tasks)
-    with Metrics(folder, columns, until=0) as metrics:
-        for iteration in range(1, iterations + 1):
-            row = dict.fromkeys(columns, float("nan"))
-            row |= {"step": iteration * per_round, "iteration": iteration, "collect/return": 0.0}
-            if iteration % evaluate_every == 0:
-                rise = 1 - np.exp(-iteration / 15 * rng.uniform(0.9, 1.1))
-                for number, name in enumerate(tasks):
-                    far = 0.6 + 0.4 / (1 + abs(number - 2))
-                    row[name] = float(-300 + (level + 300) * rise * far + rng.normal(0, 60))
-                for split in ("train", "test"):
-                    values = [row[name] for name in tasks if name.startswith(f"eval/{split}/")]
-                    row[f"eval/{split}"] = float(np.mean(values)) if values else float("nan")
-            metrics.add(row)
-
-
-def _write_episodes(folder, arena, rng, per_round, iterations, transfer):
-    rows = [("step", "iteration", "task", "driver", "return")]
-    for iteration in range(1, iterations + 1):
-        for number, task in enumerate(arena.train):
-            driver = RANDOM if iteration <= 5 else SHARED
-            if transfer and iteration > 5 and rng.random() < 0.6 * number / 5 * (iteration < 30):
-                driver = arena.train[rng.integers(number)]
-            rows.append((iteration * per_round, iteration, task, driver, 100.0))
-    with (folder / "episodes.csv").open("w", newline="") as file:
+def write_csv(path, rows):
+    with path.open("w", newline="") as file:
         csv.writer(file).writerows(rows)
 
 
-def write_contexts(folder, arena, rng, per_task=80):
-    """Clouds of points in a row."""
+def _metrics(arena, round_steps, evaluations):
+    tasks = [f"eval/{s}/{t}" for s in ("train", "test") for t in getattr(arena, s)]
+    yield "step", "iteration", "collect/return", "eval/train", "eval/test", *tasks
+    known = {iteration: (train, test) for iteration, train, test in evaluations}
+    for iteration in range(1, 11):
+        train, test = known.get(iteration, (float("nan"), float("nan")))
+        own = [train + n if "/train/" in name else test + n for n, name in enumerate(tasks)]
+        yield iteration * round_steps, iteration, 0.5, train, test, *own
+
+
+def _episodes(arena, round_steps, transfers):
+    yield "step", "iteration", "task", "driver", "return"
+    sources = {(iteration, target): source for iteration, target, source in transfers}
+    for iteration in range(1, 11):
+        for number, task in enumerate(arena.train):
+            driver = RANDOM if iteration == 1 else SHARED
+            if (iteration, number) in sources:
+                driver = arena.train[sources[iteration, number]]
+            yield iteration * round_steps, iteration, task, driver, 0.5
+
+
+def write_contexts(folder, arena, rng, per_task):
+    """Clouds of points in a row, well apart."""
     numbers = np.repeat(np.arange(len(arena.names)), per_task)
-    direction = rng.normal(size=8)
-    points = numbers[:, None] * direction + rng.normal(size=(len(numbers), 8))
+    points = 30.0 * numbers[:, None] + rng.normal(size=(len(numbers), 8))
     save_safetensors(
         folder / "contexts.safetensors",
         {"contexts": points.astype(np.float32), "tasks": numbers},
         {"names": list(arena.names), "step": 1},
         overwrite=True,
     )
+
+
+def write_policy(path, arena, *, seed=0, history=3, size=4):
+    """A policy that never learned anything; what it does depends on its memory."""
+    states, actions = arena.observation_size, arena.action_size
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        actor = MLP([states + size, 16, actions], 1)
+        actor.flat.normal_(0, 0.3)
+        encoder = mlp(history * (states + actions), [8], size, "relu").requires_grad_(False)
+    policy = ContextPolicy(actor, encoder, torch.ones(states), history=history, activation="relu")
+    policy.save(path, {}, overwrite=True)
+    return policy

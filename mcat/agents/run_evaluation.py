@@ -1,0 +1,105 @@
+"""A run of `mcat metatrain` put to use: its policy on the tasks of its family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcat.agents.algorithm import Arena
+from mcat.agents.context_policy import ContextPolicy
+from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE, RunRecord, read_record
+from mcat.agents.transfer_result import Returns
+from mcat.agents.transferred import Run, run_episodes
+from mcat.envs.families import family
+from mcat.envs.tasks import Family, Task
+from mcat.errors import DataError, MissingInputError, UsageError
+
+FILMED_STEPS = 150  # 6 seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """The policy of a run, and some of the tasks it was made for.
+
+    Attributes:
+        tasks: By name.
+        splits: "train" or "test", by the same names.
+    """
+
+    policy: ContextPolicy
+    tasks: dict[str, Task]
+    splits: dict[str, str]
+
+
+def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deployed:
+    """The deployed policy of a run and its tasks, rebuilt from their family's declaration.
+
+    Args:
+        folder: Of the run.
+        split: "train", "test" or "all" tasks.
+        best: The policy that earned most on train tasks, not the last one.
+
+    Raises:
+        MissingInputError: if the folder is none of a run, or there is no policy yet.
+        DataError: if a file is damaged or does not fit this version's families.
+        UsageError: if the family has no such tasks.
+    """
+    record = read_record(folder)
+    tasks = dict(zip(record.tasks, _family(record).tasks, strict=True))
+    splits = dict.fromkeys(record.train, "train") | dict.fromkeys(record.test, "test")
+    if split != "all":
+        splits = {name: own for name, own in splits.items() if own == split}
+    if not splits:
+        raise UsageError(f"{record.family} has no {split} tasks")
+    path = folder / (BEST_POLICY_FILE if best else POLICY_FILE)
+    if not path.is_file():
+        raise MissingInputError(f"{folder} has no {path.name} yet: let the run go on")
+    policy = ContextPolicy.load(path)
+    spec = tasks[record.train[0]].spec
+    if (policy.observation_size, policy.action_size) != (spec.observation_size, spec.action_size):
+        raise DataError(f"{path}: not a policy for {record.family}")
+    return Deployed(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
+
+
+def _family(record: RunRecord) -> Family:
+    """The family of a run, if it still is what it was."""
+    try:
+        found = family(record.family).replace(delay=record.delay, horizon=record.horizon)
+    except UsageError as error:
+        raise DataError(f"{record.folder}: {error}") from error
+    if Arena.of(found).names != record.tasks:
+        raise DataError(f"{record.folder}: its tasks are not those of {record.family} in this mcat")
+    return found
+
+
+def evaluate_run(
+    deployed: Deployed, *, episodes: int, seed: int, threads: int = 1, quiet: bool = False
+) -> tuple[Returns, ...]:
+    """The returns of deterministic episodes on each task, each begun with an empty memory."""
+    runs = [Run(name, task, deployed.policy.begin()) for name, task in deployed.tasks.items()]
+    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, threads=threads, quiet=quiet)
+    return returns
+
+
+def means(deployed: Deployed, returns: Sequence[Returns]) -> list[Returns]:
+    """All episodes of a split together, for each split of several tasks."""
+    found = []
+    for split in dict.fromkeys(deployed.splits.values()):
+        members = [item for item in returns if deployed.splits[item.label] == split]
+        if len(members) > 1:
+            values = tuple(value for item in members for value in item.values)
+            found.append(Returns(label=f"all {len(members)} {split} tasks", values=values))
+    return found
+
+
+def film_run(deployed: Deployed, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
+    """Write the start of an episode on each task, side by side, as .mp4 or .gif.
+
+    Raises:
+        MissingInputError: without OpenGL, or for .mp4 without ffmpeg.
+    """
+    from mcat.envs.render import film_sheet
+
+    shown = {name: (task, deployed.policy.begin()) for name, task in deployed.tasks.items()}
+    film_sheet(shown, path, steps=steps, seed=seed)

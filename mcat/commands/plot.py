@@ -1,0 +1,41 @@
+"""`mcat plot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("folders", metavar="RUN...", nargs=-1, required=True,
+                type=click.Path(path_type=Path))  # fmt: skip
+@click.option("--out", default="plots", show_default=True, metavar="FOLDER",
+              type=click.Path(path_type=Path), help="Where the pictures go.")  # fmt: skip
+@click.option("--labels", default="", metavar="NAME,NAME",
+              help="What to call the curves (default: preset and what was changed).")  # fmt: skip
+def plot(folders: tuple[Path, ...], out: Path, labels: str) -> None:
+    """Show how runs of mcat metatrain learn, finished or not.
+
+    Learning curves on train and test tasks, which policy collected each episode, and contexts by
+    task; runs that differ in their seed only are one curve with its standard error.
+
+    \b
+    mcat plot runs/halfcheetah-armature-fast-seed0
+    mcat plot runs/halfcheetah-armature-* --out plots/armature
+    """  # noqa: D301
+    from mcat.reports.environments import markdown
+    from mcat.reports.learning import write_learning
+    from mcat.reports.learning_findings import summary_rows
+    from mcat.reports.learning_groups import group_runs
+    from mcat.reports.learning_runs import read_run
+
+    once = {folder.resolve(): folder for folder in folders}.values()
+    runs = [read_run(folder) for folder in once]
+    for run in runs:
+        for note in run.notes:
+            click.echo(f"note: {note}", err=True)
+    groups = group_runs(runs, [name.strip() for name in labels.split(",") if name.strip()])
+    click.echo(markdown(summary_rows(groups)))
+    for path in write_learning(groups, out):
+        click.echo(path)

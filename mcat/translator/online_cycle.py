@@ -1,0 +1,136 @@
+"""The translator of Zhang et al. (2020) for many tasks, in place of H (the paper's D.6; §6.2).
+
+Networks of H's size, trained for as long, but the other way round (see `cycle.py`): F is asked
+about the *source*, and Psi, which acts in the end, learns only to undo Phi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mcat.datasets.views import Episodes
+from mcat.translator.action import ActionConfig, ActionTraining, ActionTranslator, Query, Route
+from mcat.translator.adversarial import Adversary, discriminator
+from mcat.translator.context import ContextModel
+from mcat.translator.cycle import CycleConfig
+from mcat.translator.networks import take_step
+from mcat.translator.online import (
+    TranslatorLearner,
+    adam_tensors,
+    load_adam,
+    load_module,
+    module_tensors,
+)
+
+WEIGHTS = CycleConfig()  # 20, 1 and 1
+POOL = 8  # batches of either kind that the adversary remembers, as in the original
+
+
+class ContextCycle(ActionTraining):
+    """Trains Phi, and Psi as `network`, against an adversary; C and F stay as they are.
+
+    A query holds transitions of the *target*, and asks for actions that do the same on the source.
+
+    Attributes:
+        helpers: Phi, and the discriminator D(a, z) of actions with the features of their tasks.
+    """
+
+    def __init__(
+        self,
+        model: ContextModel,
+        routes: Sequence[Route],
+        config: ActionConfig,
+        *,
+        rng: np.random.Generator,
+    ) -> None:
+        config = replace(config, residual=False, loss="l1")  # both maps make new actions (§6.2)
+        super().__init__(model, routes, config, seed=int(rng.integers(2**31)))
+        sizes = routes[0].episodes.observation_size, routes[0].episodes.action_size
+        context_size = model.config.context_size
+        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
+            torch.manual_seed(int(self.rng.integers(2**31)))
+            self.phi = ActionTranslator(*sizes, config, context_size)
+            judge = discriminator(sizes[1] + context_size)
+        self.helpers = nn.ModuleDict({"phi": self.phi, "discriminator": judge})
+        translators = [*self.phi.parameters(), *self.network.parameters()]
+        self.adam = torch.optim.Adam(translators, config.learning_rate, fused=True)
+        pool = POOL * config.batch_size
+        self.adversary = Adversary(judge, pool, config.learning_rate, rng)
+        self.rng = rng
+
+    def step(self) -> Tensor:
+        """One step of the adversary, then one of Phi and Psi; returns their loss before it."""
+        target, source = (self.routes[k] for k in self.rng.integers(len(self.routes), size=2))
+        others = [route.source for route in self.routes if route.source != source.source]
+        n = self.config.batch_size
+        query = self.sample(target, n)  # each row draws its own source
+        proposed = self.propose(query)
+        # Real are actions of a task with its own feature; with another's they count as made up.
+        real = self.sample(source._replace(targets=others), n)
+        # A batch suffices for it, however many rows `all_future` makes of n windows.
+        made = _judged(proposed, query.target)[:n], _judged(real.rows.action, real.target)[:n]
+        self.adversary.learn(torch.cat(made), _judged(real.rows.action, real.source)[:n])
+        loss = WEIGHTS.total(**self.losses(query, proposed))
+        take_step(self.adam, loss)
+        return loss.detach()
+
+    def propose(self, query: Query) -> Tensor:
+        """Phi: actions that do on the source what was done on the target."""
+        rows = query.rows
+        states = self.model.scaled(rows.obs)
+        new: Tensor = self.phi(states, rows.action, query.target, query.source)
+        return new
+
+    def losses(self, query: Query, proposed: Tensor) -> dict[str, Tensor]:
+        """The three losses of target transitions whose actions Phi turned into `proposed`."""
+        rows = query.rows
+        states = self.model.scaled(rows.obs)
+        back = self.network(states, proposed, query.target, query.source)
+        return {
+            "dynamics": self.state_error(query, proposed),
+            "domain": (back - rows.action).abs().mean(),
+            "adversarial": self.adversary.suspicion(_judged(proposed, query.target)),
+        }
+
+
+def _judged(action: Tensor, feature: Tensor) -> Tensor:
+    """What the discriminator sees."""
+    return torch.cat((action, feature), 1)
+
+
+class CycleLearner(TranslatorLearner):
+    """Psi between any two tasks, with the interface of H."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that learning changes but the generator; nothing before the first `learn`."""
+        if self._training is None:
+            return {}
+        helpers = module_tensors(self._cycle.helpers) | adam_tensors(self._cycle.adversary.adam)
+        return super().tensors() | {f"helpers/{name}": t for name, t in helpers.items()}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor], tasks: Sequence[Episodes]) -> None:
+        """Take over what `tensors` gave."""
+        super().load_tensors(tensors, tasks)
+        if tensors:
+            helpers = {name.removeprefix("helpers/"): tensor for name, tensor in tensors.items()
+                       if name.startswith("helpers/")}  # fmt: skip
+            load_module(self._cycle.helpers, helpers)
+            load_adam(self._cycle.adversary.adam, helpers)
+
+    def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
+        training = super()._prepare(tasks)
+        self._cycle.adversary.forget()  # the features that its samples came with have changed
+        return training
+
+    def _begin(self, routes: Sequence[Route]) -> ActionTraining:
+        return ContextCycle(self.model, routes, self.config, rng=self.rng)
+
+    @property
+    def _cycle(self) -> ContextCycle:
+        assert isinstance(self._training, ContextCycle)
+        return self._training

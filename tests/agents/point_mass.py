@@ -1,0 +1,200 @@
+"""Point masses in a plane: an `Arena` of a few lines whose best policies are known.
+
+The actuators of each task turn and scale the action, so a policy must find out which machine it
+moves, and an action can be translated. Places that pay are far from the start: a mass with strong
+actuators stumbles into them by chance, weak ones hardly ever do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from mcat.agents.algorithm import RANDOM, Arena, Round
+from mcat.agents.credit import CreditConfig
+from mcat.agents.loop import MetaTrainer
+from mcat.agents.mcat import MCAT
+from mcat.agents.mcat_config import MCATConfig, MetaTrainConfig
+from mcat.agents.selection import SelectionConfig
+from mcat.agents.sil import ImitationConfig
+from mcat.agents.td3 import TD3Config
+from mcat.config import overlay
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.rollout import roll_out
+from mcat.translator.action import ActionConfig
+from mcat.translator.context import ContextConfig
+
+HORIZON, DELAY = 20, 5
+BORDER = 0.5  # beyond it, places pay
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What actions are multiplied by and turned by."""
+
+    size: float
+    degrees: float = 0.0
+
+    @property
+    def matrix(self) -> np.ndarray:
+        angle = np.deg2rad(self.degrees)
+        turn = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+        return self.size * np.array(turn)
+
+
+GAINS = (Gain(0.3), Gain(0.1, 120.0), Gain(0.1, 240.0))
+
+
+class PointMasses:
+    """Several in lockstep, with what `roll_out` and `episode_returns` use of `TaskVectorEnv`.
+
+    A step earns how far beyond the border it leads, at most 1; it is paid every `DELAY` steps.
+    """
+
+    def __init__(self, gains: Sequence[Gain], border: float) -> None:
+        self.num_envs, self.border = len(gains), border
+        spec = SimpleNamespace(observation_size=2, action_size=2)
+        self.tasks = [SimpleNamespace(horizon=HORIZON, spec=spec)] * len(gains)
+        self.single_action_space = Box(-1.0, 1.0, (2,), np.float32)
+        self._matrices = np.stack([gain.matrix for gain in gains])
+        self._places = np.zeros((len(gains), 2))
+        self._owed, self._elapsed = np.zeros(len(gains)), np.zeros(len(gains), dtype=int)
+
+    def reset(
+        self, *, seed: int | Sequence[int], options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        everywhere = np.ones(self.num_envs, dtype=bool)
+        mask = (options or {}).get("reset_mask", everywhere)
+        seeds = range(seed, seed + self.num_envs) if isinstance(seed, int) else seed
+        starts = [np.random.default_rng(number).uniform(-0.1, 0.1, 2) for number in seeds]
+        self._places[mask] = np.stack(starts)[mask]
+        self._owed[mask], self._elapsed[mask] = 0.0, 0
+        return self._places.copy(), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, ...]:
+        live = self._elapsed < HORIZON
+        moves = np.einsum("nij,nj->ni", self._matrices, np.clip(actions, -1, 1))
+        self._places[live] = np.clip(self._places + moves, -2, 2)[live]
+        self._owed += live * np.clip(self._places[:, 0] - self.border, 0, 1)
+        self._elapsed += live
+        over = self._elapsed >= HORIZON
+        due = live & ((self._elapsed % DELAY == 0) | over)
+        paid = np.where(due, self._owed, 0.0)
+        self._owed[due] = 0.0
+        return self._places.copy(), paid, np.zeros(self.num_envs, dtype=bool), over, {}
+
+
+def point_mass_arena(
+    train: Sequence[Gain] = GAINS, test: Sequence[Gain] = (), border: float = BORDER
+) -> Arena:
+    """Masses with these actuators."""
+    gains = [*train, *test]
+    names = tuple(f"gain-{gain.size:g}-{gain.degrees:g}" for gain in gains)
+    return Arena(
+        train=names[: len(train)],
+        test=names[len(train) :],
+        observation_size=2,
+        action_size=2,
+        horizon=HORIZON,
+        delay=DELAY,
+        make=lambda numbers: PointMasses([gains[i] for i in numbers], border),
+    )
+
+
+LEARNING = MCATConfig(
+    start_steps=240,
+    updates_per_step=1.0,
+    batch_size=64,
+    exploration=0.2,
+    td3=TD3Config(hidden=(32, 32), learning_rate=3e-3, discount=0.9, target_rate=0.05),
+    context=ContextConfig(
+        history=3,
+        future=3,
+        recent=0,
+        context_size=3,
+        encoder_hidden=(32,),
+        forward_hidden=(32, 32),
+        learning_rate=5e-3,
+        decay=False,
+        shared_only=False,
+        batch_size=64,
+        max_steps=40,
+        evaluate_every=20,
+        feature_samples=128,
+    ),
+    action=ActionConfig(
+        embedding=16, hidden=(32, 32), batch_size=64, steps=25, learning_rate=5e-3, proximity=0.02
+    ),
+    imitation=ImitationConfig(batch_size=64),
+    credit=CreditConfig(kind="none", hidden=(32, 32)),
+    selection=SelectionConfig(memory=1000),
+)
+
+
+TINY = overlay(
+    LEARNING,
+    {
+        "start_steps": 40,
+        "updates_per_step": 0.25,
+        "batch_size": 16,
+        "replay_capacity": 160,  # four rounds
+        "td3.hidden": (8, 8),
+        "context.max_steps": 8,
+        "context.evaluate_every": 4,
+        "context.batch_size": 16,
+        "context.encoder_hidden": (8,),
+        "context.forward_hidden": (8,),
+        "action.steps": 4,
+        "action.batch_size": 16,
+        "action.hidden": (8,),
+        "imitation.capacity": 100,
+        "imitation.batch_size": 8,
+        "credit.kind": "learned",
+        "credit.hidden": (8,),
+    },
+)
+"""Every part at work, none for long; memories overflow."""
+
+
+def tiny_arena() -> Arena:
+    """Two tasks to learn and one to look at; places that pay are everywhere."""
+    return point_mass_arena((Gain(0.3), Gain(0.1, 180.0)), (Gain(0.2, 90.0),), border=0.0)
+
+
+def tiny_config(steps: int = 240, seed: int = 0, mcat: MCATConfig = TINY) -> MetaTrainConfig:
+    """Six rounds, of which every second is followed by an evaluation."""
+    return MetaTrainConfig(
+        steps=steps, seed=seed, evaluate_every=2, evaluation_episodes=2, mcat=mcat
+    )
+
+
+def trainer(out: Path, config: MetaTrainConfig, arena: Arena) -> MetaTrainer:
+    """As `metatrain` makes one."""
+    out.mkdir(parents=True, exist_ok=True)
+    seed = np.random.SeedSequence(config.seed, spawn_key=(0,))
+    return MetaTrainer(config, arena, MCAT(arena, config.mcat, seed), out)
+
+
+def random_round(arena: Arena, number: int) -> Round:
+    """Random actions in every training task."""
+    rng = np.random.default_rng(number)
+    shape = len(arena.train), arena.action_size
+    episodes = EpisodeStore(arena.observation_size, arena.action_size)
+    found = roll_out(
+        arena.make(range(len(arena.train))),
+        lambda states: rng.uniform(-1, 1, shape),
+        seed=np.random.SeedSequence(number),
+        noise=(0.0, 0.0),
+        episodes=len(arena.train),
+    )
+    for task, episode in enumerate(found):
+        assert episode is not None
+        episodes.append_episode(**episode, task=task)
+    step = (number + 1) * len(arena.train) * arena.horizon
+    return Round(step=step, episodes=episodes, drivers=(RANDOM,) * len(arena.train))
