@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 PRESET_NOTES = {
-    "fast": "cpu + learned credit for delayed rewards; the default",
+    "fast": "cpu with learned credit in place of self-imitation; the default",
     "cpu": "Algorithm 1 sized for a laptop: one sampled future step per row, early stops",
     "paper": "every number as printed, 2M steps; days",
     "released": "as the authors' public code",

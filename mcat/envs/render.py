@@ -29,8 +29,8 @@ def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -
 
     simulation.model.vis.global_.offwidth = max(width, 640)
     simulation.model.vis.global_.offheight = max(height, 480)
-    # Shadows are most of the time of a frame: no finer than the picture shows.
-    simulation.model.vis.quality.shadowsize = min(4096, 4 * max(width, height))
+    if max(width, height) < 320:  # shadows are hardly seen there and most of a frame's time
+        simulation.model.vis.quality.shadowsize = 0
     renderer = MujocoRenderer(
         simulation.model, simulation.data, _camera(task), width, height, camera_name=""
     )

@@ -280,7 +280,9 @@ def project(points: Array, seed: int) -> tuple[Array, str]:
         from sklearn.manifold import TSNE
     except ImportError:
         TSNE = None
-    if TSNE is None or len(points) < 10:
+    if points.shape[1] < 2:
+        points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+    if TSNE is None or len(points) < 10 or not np.ptp(points, axis=0).any():
         centred = points - points.mean(0)
         _, sizes, directions = np.linalg.svd(centred, full_matrices=False)
         shares = np.square(sizes) / max(float(np.square(sizes).sum()), 1e-12)

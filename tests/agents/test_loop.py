@@ -72,8 +72,9 @@ def contents(run: Path) -> dict[str, str]:
         for row in rows(run / "metrics.csv")
     ]
     found = {"metrics": json.dumps(metrics), "episodes": (run / "episodes.csv").read_text()}
-    for name in ("policy", "policy-best", "contexts"):
-        found[name] = (run / f"{name}.safetensors").read_bytes().hex()
+    for path in sorted(run.glob("*.safetensors")):
+        arrays, header = load_safetensors(path)
+        found[path.stem] = digest(arrays, json.dumps(header))
     newest = sorted((run / "checkpoints").iterdir())[-1]
     for path in [newest, *sorted((run / "replay").iterdir())]:
         found[path.name] = digest(load_safetensors(path)[0])
@@ -109,11 +110,11 @@ def test_metrics_and_episodes_say_what_happened(clean):
         by_task = [float(row[f"eval/train/{name}"]) for name in arena.train]
         np.testing.assert_allclose(np.mean(by_task), float(row["eval/train"]))
     assert {e["driver"] for e in episodes[:2]} == {"random"}
-    assert {e["driver"] for e in episodes[2:]} >= {"shared", arena.train[0]}  # both kinds happened
+    assert {e["driver"] for e in episodes[2:]} == {"shared", arena.train[1]}  # both kinds happened
     assert float(metrics[-1]["time/seconds"]) > 0
     learned = [name for name in metrics[0] if name.startswith(("losses/", "model/"))]
     assert len(learned) == 10
-    assert all(np.isfinite(float(metrics[-1][name])) for name in learned)
+    assert all(np.isfinite(float(metrics[3][name])) for name in learned)
 
 
 def test_the_saved_policy_earns_what_the_last_row_says(clean):
@@ -172,8 +173,9 @@ def test_a_round_that_lacks_something_is_refused(tmp_path):
         save_safetensors(path, bad_arrays, bad_header, overwrite=True)
         with pytest.raises(DataError, match="round-00001"):
             list(load_rounds(tmp_path, 1))
+    save_safetensors(path, arrays, header, overwrite=True)
     with pytest.raises(MissingInputError, match="round-00002"):
-        list(load_rounds(tmp_path, 2))[1:]
+        list(load_rounds(tmp_path, 2))
 
 
 # --- equal runs -------------------------------------------------------------------------------

@@ -308,6 +308,13 @@ def test_contexts_of_test_tasks_are_hollow(tmp_path, drawn):
     assert len(edges) == 5
 
 
+@pytest.mark.parametrize("points", [np.zeros((20, 4)), np.arange(15.0)[:, None]])
+def test_contexts_that_say_little_are_drawn_nevertheless(points):
+    places, _ = learning_figures.project(points, seed=0)
+    assert places.shape == (len(points), 2)
+    assert np.isfinite(places).all()
+
+
 def test_the_page_holds_every_picture_and_no_foreign_markup(tmp_path):
     write_run(tmp_path / "<b>$x", transfers=[(3, 2, 0)])
     path = tmp_path / "<b>$x" / "run.json"
