@@ -47,6 +47,10 @@ def main() -> None:
     mcat(f"translate --src {source} --tgt {target} --preset quick --episodes 20 "
          f"--out {OUT}/transfer")  # fmt: skip
 
+    # One policy for five variants at once; a real run takes an hour, this one shows the way.
+    mcat(f"metatrain --preset smoke --out {OUT}/metatrain")
+    mcat(f"plot {OUT}/metatrain --out {OUT}/metatrain/plots")
+
     print(f"\nDone in {time.monotonic() - started:.0f} s. Results:")
     for path in sorted(path for path in OUT.rglob("*") if path.is_file()):
         print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")

@@ -242,9 +242,10 @@ class MCAT:
 
 
 def _require_finite(sums: Tensor) -> None:
-    for name, value in zip(LOSSES, sums.tolist(), strict=True):
-        if not math.isfinite(value):
-            raise DivergedError(f"the {name} loss became {value}: try a lower learning rate")
+    values = dict(zip(LOSSES, sums.tolist(), strict=True))
+    for name in ("credit", *LOSSES):  # its rewards are in the others
+        if not math.isfinite(values[name]):
+            raise DivergedError(f"the {name} loss became {values[name]}: try a lower learning rate")
 
 
 def _generator(seed: int) -> torch.Generator:

@@ -29,7 +29,7 @@ def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -
 
     simulation.model.vis.global_.offwidth = max(width, 640)
     simulation.model.vis.global_.offheight = max(height, 480)
-    if max(width, height) < 320:  # shadows are hardly seen there and most of a frame's time
+    if max(width, height) < 256:  # shadows are hardly seen there and most of a frame's time
         simulation.model.vis.quality.shadowsize = 0
     renderer = MujocoRenderer(
         simulation.model, simulation.data, _camera(task), width, height, camera_name=""

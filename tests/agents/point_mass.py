@@ -31,7 +31,8 @@ from mcat.translator.action import ActionConfig
 from mcat.translator.context import ContextConfig
 
 HORIZON, DELAY = 20, 5
-BORDER = 0.5  # beyond it, places pay
+BORDER = 0.9  # beyond it, places pay
+EFFORT = 0.1  # what an action costs, times its square: where nothing pays it is best to rest
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ GAINS = (Gain(0.3), Gain(0.1, 120.0), Gain(0.1, 240.0))
 class PointMasses:
     """Several in lockstep, with what `roll_out` and `episode_returns` use of `TaskVectorEnv`.
 
-    A step earns how far beyond the border it leads, at most 1; it is paid every `DELAY` steps.
+    A step earns how far beyond the border it leads, at most 1, and costs its effort; it is paid
+    every `DELAY` steps.
     """
 
     def __init__(self, gains: Sequence[Gain], border: float) -> None:
@@ -81,7 +83,8 @@ class PointMasses:
         live = self._elapsed < HORIZON
         moves = np.einsum("nij,nj->ni", self._matrices, np.clip(actions, -1, 1))
         self._places[live] = np.clip(self._places + moves, -2, 2)[live]
-        self._owed += live * np.clip(self._places[:, 0] - self.border, 0, 1)
+        earned = np.clip(self._places[:, 0] - self.border, 0, 1)
+        self._owed += live * (earned - EFFORT * np.square(actions).sum(axis=1))
         self._elapsed += live
         over = self._elapsed >= HORIZON
         due = live & ((self._elapsed % DELAY == 0) | over)

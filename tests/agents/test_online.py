@@ -14,10 +14,10 @@ from mcat.translator import context
 from mcat.translator.action import ActionConfig, ActionTraining
 from mcat.translator.online import ContextLearner, TranslatorLearner
 from mcat.translator.online_cycle import CycleLearner
-from tests.agents.point_mass import GAINS, TINY, point_mass_arena, random_round
+from tests.agents.point_mass import TINY, Gain, point_mass_arena, random_round
 
-ARENA = point_mass_arena()
-TASKS = len(GAINS)
+ARENA = point_mass_arena((Gain(0.3), Gain(0.15, 180.0)))
+TASKS = 2
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def episodes(rounds: range) -> list:
     return [store.task(task) for task in range(TASKS)]
 
 
-TRAINING, HELD_OUT = episodes(range(4)), episodes(range(9, 10))
+TRAINING, HELD_OUT = episodes(range(10)), episodes(range(20, 21))
 
 
 def learner(seed: int = 0, good_enough: float = 0.0, **changes) -> ContextLearner:
@@ -96,7 +96,7 @@ def test_features_are_means_over_the_histories_of_the_own_task():
 def test_held_out_episodes_change_nothing_but_when_to_stop():
     one, two = (learner(max_steps=10, evaluate_every=1000) for _ in range(2))
     one.learn(TRAINING, HELD_OUT, no_tick)
-    two.learn(TRAINING, episodes(range(20, 21)), no_tick)
+    two.learn(TRAINING, episodes(range(30, 31)), no_tick)
     assert equal(copies(one.model.state_dict()), copies(two.model.state_dict()))
     assert one.error != two.error
 
@@ -134,28 +134,27 @@ def test_learning_to_translate_leaves_c_and_f_alone(kind):
 
 def test_models_get_better_from_call_to_call_and_translations_reach_where_the_source_went():
     wide = {"encoder_hidden": (32,), "forward_hidden": (32, 32)}
-    models = learner(max_steps=200, learning_rate=5e-3, batch_size=64, patience=99, **wide)
+    models = learner(max_steps=300, learning_rate=5e-3, batch_size=64, patience=99, **wide)
     errors = [models.learn(TRAINING, HELD_OUT, no_tick).error for _ in range(3)]
-    assert errors[2] < 0.7 * errors[0]
+    assert errors[2] < 0.8 * errors[0]
     config = ActionConfig(
-        embedding=16, hidden=(32, 32), batch_size=64, steps=150, learning_rate=5e-3, proximity=0.0
+        embedding=16, hidden=(32, 32), batch_size=64, steps=200, learning_rate=5e-3, proximity=0.0
     )
     translator = TranslatorLearner(models.model, config)
     progress = translator.learn(TRAINING, no_tick)
     assert progress.translated < 0.7 * progress.untranslated
 
-    # From the weak mass turned by 240° to the weak one turned by 120°: turn actions by 120° more.
-    rng, features = np.random.default_rng(0), models.model.features
-    actions = rng.uniform(-0.6, 0.6, (200, 2))
-    wanted = actions @ (np.linalg.inv(GAINS[1].matrix) @ GAINS[2].matrix).T
-    states = torch.from_numpy(TRAINING[2].observations[rng.integers(80, size=200)])
+    # The weak mass needs twice the action, the other way.
+    actions = np.random.default_rng(0).uniform(-0.4, 0.4, (200, 2)).astype(np.float32)
+    features = models.model.features
     found = translator.translate(
-        states,
-        torch.from_numpy(actions).float(),
-        features[2].expand(200, -1),
+        torch.zeros(200, 2),
+        torch.from_numpy(actions),
+        features[0].expand(200, -1),
         features[1].expand(200, -1),
     ).numpy()
-    assert np.abs(found - wanted).mean() < 0.5 * np.abs(actions - wanted).mean()
+    assert np.corrcoef(found.ravel(), -2 * actions.ravel())[0, 1] > 0.7
+    assert np.abs(found).mean() > 1.3 * np.abs(actions).mean()
 
 
 @pytest.mark.parametrize("kind", [TranslatorLearner, CycleLearner])

@@ -136,7 +136,7 @@ def test_labels_say_what_was_changed(tmp_path):
     changes = {
         "plain": ("cpu", {}),
         "alone": ("cpu", {"mcat.transfer": False}),
-        "bare": ("fast", {"mcat.imitate": False, "mcat.context.contrastive_weight": 0.0}),
+        "bare": ("paper", {"mcat.imitate": False, "mcat.context.contrastive_weight": 0.0}),
         "dense": ("fast", {"delay": 1}),
         "credit": ("cpu", {"mcat.credit.kind": "uniform"}),
     }
@@ -146,7 +146,7 @@ def test_labels_say_what_was_changed(tmp_path):
     assert [group.label for group in groups] == [
         "cpu",
         "cpu, no transfer",
-        "fast, no contrastive loss, no SIL",
+        "paper, no contrastive loss, no SIL",
         "fast, delay 1",
         "cpu, credit uniform",
     ]
