@@ -5,7 +5,7 @@
 1. Seconds of one iteration of preset `cpu` on halfcheetah-armature, by phase. The episodes are
    real; the policy makes only some of its updates, and their time is scaled up.
 2. What presets `cpu` and `paper` spend on C and F until they predict held-out episodes of the same
-   rounds equally well. A whole iteration of `paper` takes hours, so a few steps of it are timed,
+   rounds equally well. A whole iteration of `paper` is too long, so a few steps of it are timed,
    and its errors are those of a thinned schedule: one of the M future steps per window, which has
    the same expected gradient. How the two compare after those few steps is said.
 3. Our update of TD3 with contexts and self-imitation against the same maths written plainly:

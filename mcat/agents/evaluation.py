@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mcat.agents.algorithm import Algorithm, Arena
 from mcat.agents.rollout import episode_returns
-from mcat.safe_io import save_safetensors
+from mcat.safe_io import Arrays, save_safetensors
 
 CONTEXTS_FILE = "contexts.safetensors"
 SNAPSHOTS = 20  # of the contexts of an episode
@@ -58,7 +58,7 @@ class Evaluation:
     def save_contexts(self, folder: Path, step: int) -> None:
         """Write the contexts of the last `run` and the numbers of their tasks."""
         if self._contexts:
-            arrays = {
+            arrays: Arrays = {
                 "contexts": np.concatenate(self._contexts),
                 "tasks": np.tile(self._tasks, len(self._contexts)),
             }

@@ -120,7 +120,7 @@ class TD3:
         rows = torch.cat((obs, action), 1)
         if imitation is not None:  # both kinds of rows go through the critics together
             rows = torch.cat((rows, torch.cat((imitation.obs, imitation.action), 1)))
-        values, imitated = self.critics(rows).split((len(obs), len(rows) - len(obs)), 1)
+        values, imitated = self.critics(rows).tensor_split((len(obs),), 1)
         critic_loss = (values - target).square().sum() / len(obs)  # MSE of Q1 plus MSE of Q2
         loss, imitation_loss, gains = critic_loss, torch.zeros(()), torch.zeros(0)
         if imitation is not None:  # L_sil: a value is at least what was once received (A19)

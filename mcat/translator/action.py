@@ -7,7 +7,7 @@ action on the target should be the one that followed the original action on the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -138,6 +138,7 @@ class ActionTraining:
     ) -> None:
         self.model, self.reward, self.config = model, reward, config
         self.routes = routes
+        self._windows = replace(model.config, all_future=False)  # a batch is of transitions
         self.rng = np.random.default_rng(seed)
         sizes = routes[0].episodes.observation_size, routes[0].episodes.action_size
         with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
@@ -184,8 +185,8 @@ class ActionTraining:
 
     def sample(self, route: Route, n: int) -> Query:
         """Transitions of one source, each with a target."""
-        rows = sample_windows(route.episodes, self.model.config, self.rng, n)
-        features, n = self.model.features, len(rows.obs)
+        rows = sample_windows(route.episodes, self._windows, self.rng, n)
+        features = self.model.features
         targets = torch.from_numpy(self.rng.choice(np.asarray(route.targets), n))
         return Query(rows, features[route.source].expand(n, -1), features[targets])
 

@@ -49,7 +49,7 @@ class Gain:
         return self.size * np.array(turn)
 
 
-GAINS = (Gain(0.3), Gain(0.1, 120.0), Gain(0.1, 240.0))
+GAINS = (Gain(0.3), Gain(0.15, 180.0))
 
 
 class PointMasses:
@@ -82,7 +82,7 @@ class PointMasses:
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, ...]:
         live = self._elapsed < HORIZON
         moves = np.einsum("nij,nj->ni", self._matrices, np.clip(actions, -1, 1))
-        self._places[live] = np.clip(self._places + moves, -2, 2)[live]
+        self._places[live] += moves[live]
         earned = np.clip(self._places[:, 0] - self.border, 0, 1)
         self._owed += live * (earned - EFFORT * np.square(actions).sum(axis=1))
         self._elapsed += live
@@ -111,11 +111,12 @@ def point_mass_arena(
 
 
 LEARNING = MCATConfig(
-    start_steps=240,
-    updates_per_step=1.0,
+    start_steps=280,
+    updates_per_step=1.5,
     batch_size=64,
     exploration=0.2,
-    td3=TD3Config(hidden=(32, 32), learning_rate=3e-3, discount=0.9, target_rate=0.05),
+    good_enough=0.1,
+    td3=TD3Config(hidden=(64, 64), learning_rate=5e-4, discount=0.9, target_rate=0.05),
     context=ContextConfig(
         history=3,
         future=3,
@@ -127,16 +128,17 @@ LEARNING = MCATConfig(
         decay=False,
         shared_only=False,
         batch_size=64,
-        max_steps=40,
+        margin=4.0,
+        max_steps=60,
         evaluate_every=20,
         feature_samples=128,
     ),
     action=ActionConfig(
-        embedding=16, hidden=(32, 32), batch_size=64, steps=25, learning_rate=5e-3, proximity=0.02
+        embedding=16, hidden=(32, 32), batch_size=64, steps=40, learning_rate=5e-3, proximity=0.02
     ),
     imitation=ImitationConfig(batch_size=64),
     credit=CreditConfig(kind="none", hidden=(32, 32)),
-    selection=SelectionConfig(memory=1000),
+    selection=SelectionConfig(memory=60),
 )
 
 
@@ -148,6 +150,7 @@ TINY = overlay(
         "batch_size": 16,
         "replay_capacity": 160,  # four rounds
         "td3.hidden": (8, 8),
+        "good_enough": 0.0,
         "context.max_steps": 8,
         "context.evaluate_every": 4,
         "context.batch_size": 16,

@@ -21,9 +21,11 @@ from mcat.errors import UsageError
 from mcat.translator.action import ActionTraining
 from mcat.translator.online import TranslatorLearner
 from tests.agents.point_mass import (
+    GAINS,
     HORIZON,
     LEARNING,
     TINY,
+    Gain,
     point_mass_arena,
     random_round,
     tiny_arena,
@@ -270,7 +272,7 @@ def exploration(agent: MCAT, sources, translate, online: bool = False, noise: fl
 
 @pytest.mark.parametrize("online", [False, True])
 def test_shared_rows_act_in_their_own_context_and_transferred_ones_by_h(online):
-    agent = mcat(arena=point_mass_arena())
+    agent = mcat(arena=point_mass_arena((*GAINS, Gain(0.2, 90.0))))
     features, policy = agent.models.model.features, agent.policy
     asked = []
 

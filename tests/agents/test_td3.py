@@ -329,7 +329,7 @@ def test_a_restored_agent_goes_on_to_the_bit():
     assert digest(twin) == digest(agent)
     for seed in range(7, 14):
         batch = random_batch(16, 3, 2, seed)
-        assert agent.update(batch) == twin.update(batch)
+        assert agent.update(batch)[:2] == twin.update(batch)[:2]
     assert digest(twin) == digest(agent)
 
 
