@@ -49,7 +49,7 @@ class Gain:
         return self.size * np.array(turn)
 
 
-GAINS = (Gain(0.3), Gain(0.15, 180.0))
+GAINS = (Gain(0.3), Gain(0.15, 270.0))
 
 
 class PointMasses:
@@ -111,7 +111,7 @@ def point_mass_arena(
 
 
 LEARNING = MCATConfig(
-    start_steps=280,
+    start_steps=400,
     updates_per_step=1.5,
     batch_size=64,
     exploration=0.2,
@@ -134,7 +134,7 @@ LEARNING = MCATConfig(
         feature_samples=128,
     ),
     action=ActionConfig(
-        embedding=16, hidden=(32, 32), batch_size=64, steps=40, learning_rate=5e-3, proximity=0.02
+        embedding=16, hidden=(32, 32), batch_size=64, steps=80, learning_rate=5e-3, proximity=0.02
     ),
     imitation=ImitationConfig(batch_size=64),
     credit=CreditConfig(kind="none", hidden=(32, 32)),

@@ -110,7 +110,9 @@ def test_metrics_and_episodes_say_what_happened(clean):
         by_task = [float(row[f"eval/train/{name}"]) for name in arena.train]
         np.testing.assert_allclose(np.mean(by_task), float(row["eval/train"]))
     assert {e["driver"] for e in episodes[:2]} == {"random"}
-    assert {e["driver"] for e in episodes[2:]} == {"shared", arena.train[1]}  # both kinds happened
+    drivers = {e["driver"] for e in episodes[2:]}
+    assert "shared" in drivers  # both kinds happened
+    assert drivers & set(arena.train)
     assert float(metrics[-1]["time/seconds"]) > 0
     learned = [name for name in metrics[0] if name.startswith(("losses/", "model/"))]
     assert len(learned) == 10
