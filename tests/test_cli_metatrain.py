@@ -44,8 +44,8 @@ def resolved(options, capsys):
 
 
 def changed(options, capsys):
-    """What those options change in the default settings."""
-    usual, ours = resolved("", capsys), resolved(options, capsys)
+    """What those options change in preset cpu, which has every part of the paper switched on."""
+    usual, ours = (resolved(f"--preset cpu {given}", capsys) for given in ("", options))
     assert usual.keys() == ours.keys()
     return {key: value for key, value in ours.items() if value != usual[key]}
 
@@ -99,7 +99,7 @@ SWITCHES = [
     ("--transfer-loss nll", {"mcat.action.loss": "nll"}),
     ("--target-context online", {"mcat.target_context": "online"}),
     ("--margin 0.5", {"mcat.selection.margin": 0.5}),
-    ("--credit none", {"mcat.credit.kind": "none"}),
+    ("--credit learned", {"mcat.credit.kind": "learned"}),
     ("--credit uniform", {"mcat.credit.kind": "uniform"}),
     ("--evaluate-every 7", {"evaluate_every": 7}),
     ("--episodes 11", {"evaluation_episodes": 11}),
@@ -158,27 +158,27 @@ def test_a_printed_config_is_a_config_file_that_stands_for_itself(capsys):
 
 
 NAMES = [
-    ({}, "halfcheetah-armature-fast-seed0"),
-    ({"seed": 3, "steps": 7, "threads": 2}, "halfcheetah-armature-fast-seed3"),
-    ({"family": "ant-cripple", "mcat.transfer": False}, "ant-cripple-fast-no-transfer-seed0"),
+    ({}, "halfcheetah-armature-cpu-seed0"),
+    ({"seed": 3, "steps": 7, "threads": 2}, "halfcheetah-armature-cpu-seed3"),
+    ({"family": "ant-cripple", "mcat.transfer": False}, "ant-cripple-cpu-no-transfer-seed0"),
     (
         {"mcat.imitate": False, "mcat.context.contrastive_weight": 0.0},
-        "halfcheetah-armature-fast-no-sil-no-contrastive-seed0",
+        "halfcheetah-armature-cpu-no-sil-no-contrastive-seed0",
     ),
     (
         {"mcat.context.contrastive_weight": 0.5},
-        "halfcheetah-armature-fast-contrastive_weight-0.5-seed0",
+        "halfcheetah-armature-cpu-contrastive_weight-0.5-seed0",
     ),
     (
-        {"delay": 10, "mcat.credit.kind": "none"},
-        "halfcheetah-armature-fast-delay-10-credit-none-seed0",
+        {"delay": 10, "mcat.credit.kind": "uniform"},
+        "halfcheetah-armature-cpu-delay-10-credit-uniform-seed0",
     ),
 ]
 
 
 @pytest.mark.parametrize(("changes", "name"), NAMES, ids=[n[1] for n in NAMES])
 def test_a_run_is_named_after_what_makes_it_another(changes, name):
-    assert _run_name("fast", overlay(PRESETS["fast"], changes)) == name
+    assert _run_name("cpu", overlay(PRESETS["cpu"], changes)) == name
 
 
 def test_no_two_experiments_share_a_name():

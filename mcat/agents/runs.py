@@ -69,7 +69,7 @@ def create_run_folder(path: Path) -> None:
             return
         if path.exists() or path.is_symlink():
             raise CannotCreateError(
-                f"{path} exists already: pass --resume or choose another folder"
+                f"{path} exists already: go on with it by --resume or choose another folder"
             )
         path.mkdir(parents=True)
 
