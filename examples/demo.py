@@ -52,9 +52,11 @@ def main() -> None:
     mcat(f"plot {OUT}/metatrain --out {OUT}/metatrain/plots")
 
     print(f"\nDone in {time.monotonic() - started:.0f} s. Results:")
-    for path in sorted(path for path in OUT.rglob("*") if path.is_file()):
-        print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
-    print(f"Open {OUT}/transfer/report.html to see what the transfer is worth.")
+    for path in sorted(OUT.rglob("*")):
+        if path.suffix in (".gif", ".h5", ".html", ".png") or path.name.startswith("policy"):
+            print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
+    print(f"Open {OUT}/transfer/report.html to see what the transfer is worth, and")
+    print(f"{OUT}/metatrain/plots/learning.html for what a meta-training run shows.")
 
 
 if __name__ == "__main__":
