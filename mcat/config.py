@@ -123,8 +123,8 @@ def _make(cls: type[T], values: Mapping[str, Any], prefix: str) -> T:
     arguments: dict[str, Any] = {}
     for field in fields(cls):
         key, kind = prefix + field.name, hints[field.name]
-        if is_dataclass(kind):
-            arguments[field.name] = _make(kind, values, f"{key}.")  # type: ignore[arg-type]
+        if isinstance(kind, type) and is_dataclass(kind):
+            arguments[field.name] = _make(kind, values, f"{key}.")
         elif key in values:
             arguments[field.name] = _convert(kind, values[key], key)
         else:
@@ -138,8 +138,8 @@ def _kinds(cls: type[DataclassInstance], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(cls):
         kind = hints[field.name]
-        if is_dataclass(kind):
-            found |= _kinds(kind, f"{prefix}{field.name}.")  # type: ignore[arg-type]
+        if isinstance(kind, type) and is_dataclass(kind):
+            found |= _kinds(kind, f"{prefix}{field.name}.")
         else:
             found[prefix + field.name] = kind
     return found

@@ -49,7 +49,7 @@ class Arena:
         return self.train + self.test
 
     @classmethod
-    def of(cls, family: Family, *, threads: int = 1) -> Arena:
+    def of(cls, family: Family) -> Arena:
         """The tasks of a family."""
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]
@@ -61,7 +61,7 @@ class Arena:
             action_size=first.spec.action_size,
             horizon=first.horizon,
             delay=first.delay,
-            make=lambda numbers: TaskVectorEnv([tasks[i] for i in numbers], threads=threads),
+            make=lambda numbers: TaskVectorEnv([tasks[i] for i in numbers]),
         )
 
 

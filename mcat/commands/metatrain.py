@@ -75,7 +75,9 @@ SCHEDULE = (
     Setting("--seed", "seed", "N", "Every random draw follows from it (default: 0)."),
     Setting("--evaluate-every", "evaluate_every", "N", "Iterations from evaluation to evaluation."),
     Setting("--episodes", "evaluation_episodes", "N", "Episodes per task of an evaluation."),
-    Setting("--threads", "threads", "N", "Threads of torch and physics (default: 1)."),
+    Setting(
+        "--threads", "threads", "N", "Threads of torch (default: 1); they touch the last bits."
+    ),
 )
 # What makes it another experiment, and so belongs into the name of the run.
 EXPERIMENTS = (
@@ -147,7 +149,7 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
     Runs MCAT: experience of all training tasks trains one policy that senses which machine it
     acts on; where it is better on one task than on another, the better one's actions, translated,
     collect the next episode of the worse. The folder holds run.json, metrics.csv, checkpoints and
-    policy.safetensors. Ctrl-C and SIGTERM save the run.
+    policy.safetensors. Ctrl-C and SIGTERM stop it after the last whole iteration.
 
     \b
     mcat metatrain                                          # the default family, on a laptop
