@@ -1,8 +1,8 @@
-"""Point masses in a plane: an `Arena` of a few lines whose best policies are known.
+"""Point masses in a plane that must keep a speed: an `Arena` whose best policies are known.
 
-The actuators of each task turn and scale the action, so a policy must find out which machine it
-moves, and an action can be translated. Places that pay are far from the start: a mass with strong
-actuators stumbles into them by chance, weak ones hardly ever do.
+The actuators of each task turn and scale the push, so a policy must find out which machine it
+moves, and an action can be translated. Pushing at random, a mass with strong actuators comes near
+the wanted speed now and then, one with weak ones hardly ever does.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from mcat.datasets.rollout import roll_out
 from mcat.translator.action import ActionConfig
 from mcat.translator.context import ContextConfig
 
-HORIZON, DELAY = 20, 5
-BORDER = 0.9  # beyond it, places pay
+HORIZON, DELAY = 30, 5
+WANTED = np.array([0.6, 0.0])  # velocity
+REACH = 0.4  # how far from it nothing is earned any more
+RESPONSE = 0.2  # the part of the way to the velocity of a push that is made in a step
 EFFORT = 0.1  # what an action costs, times its square: where nothing pays it is best to rest
 
 
@@ -49,23 +51,23 @@ class Gain:
         return self.size * np.array(turn)
 
 
-GAINS = (Gain(0.3), Gain(0.15, 270.0))
+STRONG, WEAK = Gain(2.5), Gain(0.75, 180.0)
 
 
 class PointMasses:
     """Several in lockstep, with what `roll_out` and `episode_returns` use of `TaskVectorEnv`.
 
-    A step earns how far beyond the border it leads, at most 1, and costs its effort; it is paid
-    every `DELAY` steps.
+    The state is the velocity. A step earns up to 1, the nearer to the wanted one the more, and
+    costs its effort; it is paid every `DELAY` steps.
     """
 
-    def __init__(self, gains: Sequence[Gain], border: float) -> None:
-        self.num_envs, self.border = len(gains), border
+    def __init__(self, gains: Sequence[Gain], reach: float) -> None:
+        self.num_envs, self.reach = len(gains), reach
         spec = SimpleNamespace(observation_size=2, action_size=2)
         self.tasks = [SimpleNamespace(horizon=HORIZON, spec=spec)] * len(gains)
         self.single_action_space = Box(-1.0, 1.0, (2,), np.float32)
         self._matrices = np.stack([gain.matrix for gain in gains])
-        self._places = np.zeros((len(gains), 2))
+        self._velocities = np.zeros((len(gains), 2))
         self._owed, self._elapsed = np.zeros(len(gains)), np.zeros(len(gains), dtype=int)
 
     def reset(
@@ -75,26 +77,27 @@ class PointMasses:
         mask = (options or {}).get("reset_mask", everywhere)
         seeds = range(seed, seed + self.num_envs) if isinstance(seed, int) else seed
         starts = [np.random.default_rng(number).uniform(-0.1, 0.1, 2) for number in seeds]
-        self._places[mask] = np.stack(starts)[mask]
+        self._velocities[mask] = np.stack(starts)[mask]
         self._owed[mask], self._elapsed[mask] = 0.0, 0
-        return self._places.copy(), {}
+        return self._velocities.copy(), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, ...]:
         live = self._elapsed < HORIZON
-        moves = np.einsum("nij,nj->ni", self._matrices, np.clip(actions, -1, 1))
-        self._places[live] += moves[live]
-        earned = np.clip(self._places[:, 0] - self.border, 0, 1)
+        pushes = np.einsum("nij,nj->ni", self._matrices, np.clip(actions, -1, 1))
+        self._velocities[live] += RESPONSE * (pushes - self._velocities)[live]
+        distances = np.linalg.norm(self._velocities - WANTED, axis=1)
+        earned = np.clip(1 - distances / self.reach, 0, 1)
         self._owed += live * (earned - EFFORT * np.square(actions).sum(axis=1))
         self._elapsed += live
         over = self._elapsed >= HORIZON
         due = live & ((self._elapsed % DELAY == 0) | over)
         paid = np.where(due, self._owed, 0.0)
         self._owed[due] = 0.0
-        return self._places.copy(), paid, np.zeros(self.num_envs, dtype=bool), over, {}
+        return self._velocities.copy(), paid, np.zeros(self.num_envs, dtype=bool), over, {}
 
 
 def point_mass_arena(
-    train: Sequence[Gain] = GAINS, test: Sequence[Gain] = (), border: float = BORDER
+    train: Sequence[Gain] = (STRONG, WEAK), test: Sequence[Gain] = (), reach: float = REACH
 ) -> Arena:
     """Masses with these actuators."""
     gains = [*train, *test]
@@ -106,12 +109,12 @@ def point_mass_arena(
         action_size=2,
         horizon=HORIZON,
         delay=DELAY,
-        make=lambda numbers: PointMasses([gains[i] for i in numbers], border),
+        make=lambda numbers: PointMasses([gains[i] for i in numbers], reach),
     )
 
 
 LEARNING = MCATConfig(
-    start_steps=400,
+    start_steps=600,
     updates_per_step=1.5,
     batch_size=64,
     exploration=0.2,
@@ -138,17 +141,17 @@ LEARNING = MCATConfig(
     ),
     imitation=ImitationConfig(batch_size=64),
     credit=CreditConfig(kind="none", hidden=(32, 32)),
-    selection=SelectionConfig(memory=60),
+    selection=SelectionConfig(memory=180),
 )
 
 
 TINY = overlay(
     LEARNING,
     {
-        "start_steps": 40,
-        "updates_per_step": 0.25,
+        "start_steps": 60,
+        "updates_per_step": 1 / 6,  # ten a round
         "batch_size": 16,
-        "replay_capacity": 160,  # four rounds
+        "replay_capacity": 240,  # four rounds
         "td3.hidden": (8, 8),
         "good_enough": 0.0,
         "context.max_steps": 8,
@@ -169,11 +172,11 @@ TINY = overlay(
 
 
 def tiny_arena() -> Arena:
-    """Two tasks to learn and one to look at; places that pay are everywhere."""
-    return point_mass_arena((Gain(0.3), Gain(0.1, 180.0)), (Gain(0.2, 90.0),), border=0.0)
+    """Two tasks to learn and one to look at; every velocity pays."""
+    return point_mass_arena((STRONG, WEAK), (Gain(1.5, 90.0),), reach=4.0)
 
 
-def tiny_config(steps: int = 240, seed: int = 0, mcat: MCATConfig = TINY) -> MetaTrainConfig:
+def tiny_config(steps: int = 360, seed: int = 0, mcat: MCATConfig = TINY) -> MetaTrainConfig:
     """Six rounds, of which every second is followed by an evaluation."""
     return MetaTrainConfig(
         steps=steps, seed=seed, evaluate_every=2, evaluation_episodes=2, mcat=mcat

@@ -95,7 +95,7 @@ def clean(tmp_path_factory):
 def test_metrics_and_episodes_say_what_happened(clean):
     out, _ = clean
     metrics, episodes = rows(out / "metrics.csv"), rows(out / "episodes.csv")
-    assert [int(row["step"]) for row in metrics] == [40, 80, 120, 160, 200, 240]
+    assert [int(row["step"]) for row in metrics] == [60, 120, 180, 240, 300, 360]
     assert [int(row["iteration"]) for row in metrics] == [1, 2, 3, 4, 5, 6]
     arena = tiny_arena()
     for row in metrics:
@@ -122,7 +122,7 @@ def test_metrics_and_episodes_say_what_happened(clean):
 def test_the_saved_policy_earns_what_the_last_row_says(clean):
     out, _ = clean
     policy = ContextPolicy.load(out / "policy.safetensors")
-    assert policy.metadata["step"] == 240
+    assert policy.metadata["step"] == 360
 
     class Saved:
         deployed = staticmethod(policy.begin)
@@ -143,7 +143,7 @@ def test_the_best_policy_is_that_of_the_best_evaluation(clean):
 def test_contexts_come_with_the_numbers_of_their_tasks(clean):
     arrays, header = load_safetensors(clean[0] / "contexts.safetensors")
     assert header["names"] == list(tiny_arena().names)
-    assert header["step"] == 240
+    assert header["step"] == 360
     assert arrays["contexts"].shape == (len(arrays["tasks"]), 3)
     assert set(arrays["tasks"].tolist()) == {0, 1, 2}
 
@@ -168,7 +168,7 @@ def test_a_round_that_lacks_something_is_refused(tmp_path):
     arrays, header = load_safetensors(path)
     for bad_arrays, bad_header in (
         ({k: v for k, v in arrays.items() if k != "lengths"}, header),
-        (arrays, {"step": 40}),
+        (arrays, {"step": 60}),
         (arrays, header | {"drivers": ["random"]}),
         (arrays | {"actions": arrays["actions"][:-1]}, header),
     ):
@@ -246,7 +246,7 @@ def spawn(work) -> int:
 
 DEATHS = {
     "in the first round": lambda: die_at_call(PointMasses, "step", 3),
-    "collecting": lambda: die_at_call(PointMasses, "step", 70),
+    "collecting": lambda: die_at_call(PointMasses, "step", 105),
     "learning dynamics": lambda: die_at_call(ActionTraining, "sample", 15),
     "learning to act": lambda: die_at_call(TD3, "update", 27),
     "writing metrics": lambda: die_replacing("metrics.csv", 3),
@@ -273,19 +273,19 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, clean, death)
     [
         {"translator": "cycle"},
         {"transfer": False, "imitate": False, "credit.kind": "none"},
-        {"target_context": "online", "credit.kind": "uniform", "start_steps": 120},
+        {"target_context": "online", "credit.kind": "uniform", "start_steps": 180},
     ],
     ids=str,
 )
 def test_every_kind_of_run_goes_on_exactly_from_its_middle(tmp_path, changes):
     config = tiny_config(mcat=overlay(TINY, changes))
     play(tmp_path / "whole", config)
-    for steps in (40, 120):
+    for steps in (60, 180):
         play(tmp_path / f"{steps}", replace(config, steps=steps))
         # A shorter run ends with an evaluation, which is no state.
         play(tmp_path / f"{steps}", config, resume=True)
         parts, whole = contents(tmp_path / f"{steps}"), contents(tmp_path / "whole")
-        for name in ("episodes", "policy", "step-0000000240.safetensors"):
+        for name in ("episodes", "policy", "step-0000000360.safetensors"):
             assert parts[name] == whole[name], name
 
 
@@ -301,14 +301,14 @@ def point_masses(monkeypatch):
 
 def test_metatrain_and_resume_run_make_the_run_of_the_trainer(tmp_path, clean, point_masses):
     out = tmp_path / "run"
-    result = metatrain(tiny_config(steps=120), out, preset="tiny", quiet=True)
+    result = metatrain(tiny_config(steps=180), out, preset="tiny", quiet=True)
     assert result.policy == out / "policy.safetensors"
     assert result.train_return == float(rows(out / "metrics.csv")[-1]["eval/train"])
     assert result.test_return == float(rows(out / "metrics.csv")[-1]["eval/test"])
     stale = out / f"checkpoints/.step-7.safetensors.part-{'0' * 32}"
     stale.write_bytes(b"what a killed process left")
     said: list[str] = []
-    resume_run(out, {"steps": 240}, quiet=True, announce=said.append)
+    resume_run(out, {"steps": 360}, quiet=True, announce=said.append)
     assert said == []
     assert not stale.exists()
     assert contents(out)["episodes"] == clean[1]["episodes"]
@@ -322,20 +322,20 @@ def test_metatrain_and_resume_run_make_the_run_of_the_trainer(tmp_path, clean, p
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path, point_masses):
-    metatrain(tiny_config(steps=40), tmp_path / "run", quiet=True)
+    metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     before = contents(tmp_path / "run")
-    with pytest.raises(UsageError, match="40 steps already"):
+    with pytest.raises(UsageError, match="60 steps already"):
         resume_run(tmp_path / "run", quiet=True)
     with pytest.raises(CannotCreateError, match="exists already"):
-        metatrain(tiny_config(steps=40), tmp_path / "run", quiet=True)
+        metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     assert contents(tmp_path / "run") == before
 
 
 def test_resuming_with_other_values_names_them(tmp_path, point_masses):
-    metatrain(tiny_config(steps=40), tmp_path / "run", quiet=True)
+    metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     for key, value in (("seed", 1), ("mcat.td3.discount", 0.5), ("mcat.transfer", False)):
         with pytest.raises(UsageError, match=rf"{key}: .* there, {value} here"):
-            resume_run(tmp_path / "run", {key: value, "steps": 80}, quiet=True)
+            resume_run(tmp_path / "run", {key: value, "steps": 120}, quiet=True)
     with pytest.raises(UsageError, match="did you mean"):
         resume_run(tmp_path / "run", {"sead": 1}, quiet=True)
     with pytest.raises(MissingInputError, match="no run"):
@@ -345,12 +345,12 @@ def test_resuming_with_other_values_names_them(tmp_path, point_masses):
 
 def test_a_run_made_by_other_code_says_so_and_goes_on(tmp_path, point_masses):
     out = tmp_path / "run"
-    metatrain(tiny_config(steps=40), out, quiet=True)
+    metatrain(tiny_config(steps=60), out, quiet=True)
     record = json.loads((out / "run.json").read_text())
     versions = record["versions"] | {"torch": "1.0"}
     (out / "run.json").write_text(json.dumps(record | {"commit": "abc", "versions": versions}))
     said: list[str] = []
-    resume_run(out, {"steps": 80}, quiet=True, announce=said.append)
+    resume_run(out, {"steps": 120}, quiet=True, announce=said.append)
     assert [line for line in said if "other code" in line and "commit: abc there" in line]
     assert [line for line in said if "versions.torch: 1.0 there" in line]
     assert len(said) == 2
@@ -370,7 +370,7 @@ def test_only_one_process_works_on_a_run(tmp_path, point_masses):
     if child == 0:
         PointMasses.step = hold
         try:
-            metatrain(tiny_config(steps=40), out, quiet=True)
+            metatrain(tiny_config(steps=60), out, quiet=True)
             os._exit(0)
         finally:
             os._exit(99)

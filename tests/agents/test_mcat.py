@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
 
 import numpy as np
 import pytest
@@ -20,10 +23,11 @@ from mcat.errors import UsageError
 from mcat.translator.action import ActionTraining
 from mcat.translator.online import TranslatorLearner
 from tests.agents.point_mass import (
-    GAINS,
     HORIZON,
     LEARNING,
+    STRONG,
     TINY,
+    WEAK,
     Gain,
     point_mass_arena,
     random_round,
@@ -271,7 +275,7 @@ def exploration(agent: MCAT, sources, translate, online: bool = False, noise: fl
 
 @pytest.mark.parametrize("online", [False, True])
 def test_shared_rows_act_in_their_own_context_and_transferred_ones_by_h(online):
-    agent = mcat(arena=point_mass_arena((*GAINS, Gain(0.2, 90.0))))
+    agent = mcat(arena=point_mass_arena((STRONG, WEAK, Gain(1.5, 90.0))))
     features, policy = agent.models.model.features, agent.policy
     asked = []
 
@@ -412,7 +416,7 @@ def test_the_oldest_rounds_go_when_the_memory_is_full():
 
 
 def test_a_memory_of_less_than_two_rounds_is_refused():
-    with pytest.raises(UsageError, match="at least two rounds, 80 steps"):
+    with pytest.raises(UsageError, match="at least two rounds, 120 steps"):
         mcat(replace(TINY, replay_capacity=79), rounds=0)
 
 
@@ -432,17 +436,49 @@ def test_tasks_whose_episodes_diverged_are_waited_for():
 # --- it learns --------------------------------------------------------------------------------
 
 
-def test_it_solves_all_tasks(tmp_path, monkeypatch):
-    """The best there is to earn is 15 and 10; random actions cost 1.3.
+BEST = {"strong": 28.0, "weak": 24.0}  # of actions that do not look at the state, by search
 
-    Not every seed gets there: of 1, 3, 10 and 13 it was all but 1, on which transferred episodes
-    earned 7 on the weak mass, but the shared policy stayed where its actions had saturated.
-    """
-    monkeypatch.setattr(runs, "_tensorboard", lambda folder, until: None)  # slow to import
-    arena = point_mass_arena()
-    config = MetaTrainConfig(steps=840, seed=13, evaluate_every=99, mcat=LEARNING)
-    work = trainer(tmp_path, config, arena)
+
+def learn(folder: Path, steps: int, seed: int, **changes) -> tuple[list[float], float]:
+    """Returns on the tasks at the end, and the mean of all evaluations after random actions."""
+    arena, config = point_mass_arena(), overlay(LEARNING, changes)
+    whole = MetaTrainConfig(
+        steps=steps, seed=seed, evaluate_every=5, evaluation_episodes=2, mcat=config
+    )
+    work = trainer(folder, whole, arena)
     work.run(quiet=True)
-    strong, weak = (work.earned[f"eval/train/{name}"] for name in arena.train)
-    assert strong > 9
-    assert weak > 5
+    with (folder / "metrics.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if int(row["step"]) > config.start_steps]
+    evaluations = [float(row["eval/train"]) for row in rows if row["eval/train"] != "nan"]
+    return [work.earned[f"eval/train/{name}"] for name in arena.train], fmean(evaluations)
+
+
+@pytest.fixture
+def no_tensorboard(monkeypatch):
+    monkeypatch.setattr(runs, "_tensorboard", lambda folder, until: None)  # slow to import
+
+
+def test_it_solves_all_tasks(tmp_path, no_tensorboard):
+    """A mass at rest earns 0, random actions -0.4 and -1.8."""
+    (strong, weak), _ = learn(tmp_path, 2400, seed=0)
+    assert strong > BEST["strong"] / 2
+    assert weak > BEST["weak"] / 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_without_transfer_it_does_worse(tmp_path, no_tensorboard):
+    """Over five seeds, by what the policy earns on average while it learns.
+
+    It is no certainty for a seed: critics carry over to the weak mass which velocities are good,
+    so pushing it the right way is often found without a transfer, only later.
+    """
+    gains = []
+    for seed in range(5):
+        with_transfer, without = (
+            learn(tmp_path / f"{seed}-{transfer}", 3600, seed, transfer=transfer)[1]
+            for transfer in (True, False)
+        )
+        print(f"seed {seed}: {with_transfer:.2f} with transfer, {without:.2f} without")
+        gains.append(with_transfer - without)
+    assert fmean(gains) > stdev(gains) / len(gains) ** 0.5  # 2.0 times it when this was written

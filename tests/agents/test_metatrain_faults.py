@@ -60,7 +60,7 @@ def assert_resumes(out: Path, expected: dict[str, str]) -> list[str]:
 )
 @pytest.mark.parametrize(
     ("owner", "name", "call"),
-    [(PointMasses, "step", 30), (TD3, "update", 25), (ActionTraining, "step", 6)],
+    [(PointMasses, "step", 45), (TD3, "update", 25), (ActionTraining, "step", 6)],
 )
 def test_a_signal_ends_the_iteration_and_says_how_to_resume(
     tmp_path, clean, number, code, owner, name, call  # noqa: F811
@@ -114,7 +114,7 @@ def test_a_loss_that_is_not_finite_is_named_and_the_last_checkpoint_kept(
             play(tmp_path / "run", tiny_config())
     assert caught.value.exit_code == 4
     arrays, state = load_checkpoint(tmp_path / "run/checkpoints")
-    assert state["step"] == 80
+    assert state["step"] == 120
     assert all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f")
     assert_resumes(tmp_path / "run", clean[1])
 
@@ -132,8 +132,8 @@ def test_a_hopeless_task_ends_the_run(tmp_path, monkeypatch):
         return states, *rest
 
     monkeypatch.setattr(PointMasses, "step", diverging)
-    with pytest.raises(UnstableError, match=r"gain-0\.1-180 diverged"):
-        play(tmp_path / "run", tiny_config(steps=40 * (MAX_UNSTABLE + 1)))
+    with pytest.raises(UnstableError, match=r"gain-0\.75-180 diverged"):
+        play(tmp_path / "run", tiny_config(steps=60 * (MAX_UNSTABLE + 1)))
 
 
 # --- damaged files ----------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_any_other_file_that_cannot_be_written_ends_the_run_cleanly(
     def full(part, final):
         if (
             file in str(final)
-            and (tmp_path / "run/checkpoints/step-0000000120.safetensors").exists()
+            and (tmp_path / "run/checkpoints/step-0000000180.safetensors").exists()
         ):
             raise OSError(28, "No space left on device")
         real(part, final)
@@ -238,7 +238,7 @@ def test_any_other_file_that_cannot_be_written_ends_the_run_cleanly(
         patch.setattr(os, "replace", full)
         with pytest.raises(StorageError, match=r"No space left.*free some space"):
             play(tmp_path / "run", tiny_config())
-    assert load_checkpoint(tmp_path / "run/checkpoints")[1]["step"] == 120
+    assert load_checkpoint(tmp_path / "run/checkpoints")[1]["step"] == 180
     assert_resumes(tmp_path / "run", clean[1])
 
 

@@ -16,7 +16,7 @@ from mcat.translator.online import ContextLearner, TranslatorLearner
 from mcat.translator.online_cycle import CycleLearner
 from tests.agents.point_mass import TINY, Gain, point_mass_arena, random_round
 
-ARENA = point_mass_arena((Gain(0.3), Gain(0.15, 180.0)))
+ARENA = point_mass_arena((Gain(0.9), Gain(0.45, 180.0)))
 TASKS = 2
 
 
