@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from forward_curve import learning_curve
 from torch import Tensor, nn
 
 from mcat.agents.context_policy import ContextPolicy
@@ -41,9 +42,8 @@ from mcat.agents.rounds import load_rounds
 from mcat.agents.sil import ImitationConfig, SelfImitation
 from mcat.agents.td3 import TD3, TD3Config
 from mcat.datasets import EpisodeStore
-from mcat.translator.context import ContextConfig, ContextModel, held_out_errors
-from mcat.translator.online import ContextLearner
-from mcat.translator.windows import past_of, sample_windows
+from mcat.translator.context import ContextModel
+from mcat.translator.windows import past_of
 
 TASKS, HORIZON = 5, 1000  # of halfcheetah-armature
 STATES, ACTIONS = 17, 6
@@ -101,38 +101,6 @@ def iterations(size: Size, out: Path) -> None:
 
 
 # --- 2. the forward model -----------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """The state of a training of C and F."""
-
-    steps: int
-    seconds: float  # of the CPU
-    error: float  # held out
-
-
-def learning_curve(
-    config: ContextConfig, training: list[EpisodeStore], held_out: list[EpisodeStore], steps: int
-) -> list[Point]:
-    """Held-out errors during the first steps of an iteration, and the CPU time they took."""
-    learner = ContextLearner(STATES, ACTIONS, TASKS, replace(config, max_steps=steps), seed=0)
-    one_step = replace(config, all_future=False)  # all are judged by the same transitions
-    rng = np.random.default_rng(0)
-    tests = [sample_windows(task, one_step, rng, 1024) for task in held_out]
-    points: list[Point] = []
-    spent, resumed = 0.0, time.process_time()
-
-    def tick(done: int, total: int) -> None:
-        nonlocal spent, resumed
-        if done and done % max(1, steps // 40) == 0:
-            spent += time.process_time() - resumed
-            error = float(held_out_errors(learner.model, tests).mean())
-            points.append(Point(steps=done, seconds=spent, error=error))
-            resumed = time.process_time()
-
-    learner.learn(training, [], tick)
-    return points
 
 
 def forward_models(size: Size, rounds: list[EpisodeStore]) -> None:

@@ -3,8 +3,8 @@
     python benchmarks/translate.py [--transitions 50000] [--episodes 100]
 
 1. Time until the forward model reaches a given held-out error: the default (one future step drawn
-   per context) and the same with all M = 10 of them, as printed. Each is trained alone; the times
-   are those the process got from the CPU.
+   per context), the same with all M = 10 of them, and all of them with the paper's batches and
+   inputs. Each is trained alone; the times are those the process got from the CPU.
 2. 100 HalfCheetah episodes of a transferred policy: all in lockstep, and one after another (a few
    of them, scaled up).
 3. One translated action, as a robot would ask for it, and batches.
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from forward_curve import learning_curve
 
 from mcat.agents.library import collector_policy
 from mcat.agents.policies import find_policy
@@ -36,7 +37,8 @@ from mcat.translator import (
     TransferredPolicy,
     fit_pair,
 )
-from mcat.translator.context import train_context
+from mcat.translator.recipes import RECIPES
+from mcat.translator.windows import split_episodes
 
 SOURCE, TARGET = Task("halfcheetah", armature=0.1), Task("halfcheetah", armature=0.5)
 
@@ -49,25 +51,24 @@ def log_of(task: Task, folder: Path, transitions: int) -> EpisodeStore:
 
 
 def forward_model(target: EpisodeStore) -> None:
-    """Both must reach what the default has at a quarter of its training."""
-    default = ContextConfig(decay=False, learning_rate=1e-3, max_steps=1000, evaluate_every=25,
-                            patience=1000)  # fmt: skip
-    literal = replace(default, all_future=True, max_steps=400, evaluate_every=10)
-    reached: dict[str, list[tuple[float, float]]] = {}
-    for name, config in (("one of M", default), ("all M = 10", literal)):
-        started = time.process_time()
-        _, report = train_context([target], config, seed=0, quiet=True)
-        per_step = (time.process_time() - started) / report.steps
-        reached[name] = [(step * per_step, error) for step, error in report.curve]
-    wanted = max(min(error for _, error in curve) for curve in reached.values())
-    times = {
-        name: next(seconds for seconds, error in curve if error <= wanted)
-        for name, curve in reached.items()
+    """The default against both literal ones, each time up to what the worse of the two gets to."""
+    default = replace(RECIPES["cpu"].context, decay=False)
+    literal = {
+        "all M, else as default": (replace(default, all_future=True), 400),
+        "all M, preset paper": (RECIPES["paper"].context, 120),
     }
-    print(f"CPU seconds to a held-out error of {wanted:.3f}")
-    for name, seconds in times.items():
-        ratio = times["all M = 10"] / seconds
-        print(f"  {name:<28}{seconds:>8.1f}   {ratio:5.2f}x all M")
+    training, held_out = split_episodes(target, np.random.default_rng(0))
+    ours = learning_curve(default, [training], [held_out], 1000)
+    for name, (config, steps) in literal.items():
+        theirs = learning_curve(config, [training], [held_out], steps)
+        wanted = max(min(point.error for point in curve) for curve in (ours, theirs))
+        print(f"CPU seconds to a held-out error of {wanted:.3f}")
+        fast, slow = (
+            next(point for point in curve if point.error <= wanted) for curve in (ours, theirs)
+        )
+        print(f"  {'one of M (default)':<28}{fast.seconds:>8.1f}, {fast.steps} steps")
+        print(f"  {name:<28}{slow.seconds:>8.1f}, {slow.steps} steps,"
+              f" {slow.seconds / fast.seconds:.2f}x")  # fmt: skip
 
 
 def evaluation(policy: TransferredPolicy, episodes: int, alone: int = 3) -> None:

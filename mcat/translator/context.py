@@ -257,13 +257,11 @@ def joint_losses(
     for task in (first, second):
         batch = sample_windows(tasks[task], config, rng, config.batch_size)
         contexts.append(model.encode(batch.context_past))
-        mean, log_variance = model.predict(batch.obs, batch.action, batch.past, contexts[-1])
+        context = contexts[-1][batch.window]
+        mean, log_variance = model.predict(batch.obs, batch.action, batch.past, context)
         change = model.change_scale(batch.change)
         total = total + forward_loss(mean, log_variance, change, evenness=config.evenness)
-    n = min(map(len, contexts))  # with all future steps, windows at an episode's end have fewer
-    return total, contrastive_loss(
-        contexts[0][:n], contexts[1][:n], same=same, margin=config.margin
-    )
+    return total, contrastive_loss(*contexts, same=same, margin=config.margin)
 
 
 @torch.no_grad()
@@ -271,7 +269,7 @@ def held_out_errors(model: ContextModel, tests: Sequence[Windows]) -> Tensor:
     """Mean |mean - change| per dimension, in units of each dimension's spread."""
     errors = []
     for batch in tests:
-        context = model.encode(batch.context_past)
+        context = model.encode(batch.context_past)[batch.window]
         mean, _ = model.predict(batch.obs, batch.action, batch.past, context)
         errors.append((mean - model.change_scale(batch.change)).abs().mean(dim=0))
     return torch.stack(errors).mean(dim=0)

@@ -59,7 +59,8 @@ def train_reward(
         for _ in range(steps):
             task = tasks[int(rng.integers(len(tasks)))]
             rows = sample_windows(task, model.config, rng, 2 * model.config.batch_size)
-            loss = reward.error(model, rows, rows.action, model.encode(rows.context_past))
+            context = model.encode(rows.context_past)[rows.window]
+            loss = reward.error(model, rows, rows.action, context)
             take_step(adam, loss)
             progress.advance(1, note=f"error {loss.item():.4f}")
     return reward.requires_grad_(False).eval()

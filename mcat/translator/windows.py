@@ -21,15 +21,19 @@ STRANGE = 0.75  # share of a machine's values that another one never has, from w
 
 
 class Windows(NamedTuple):
-    """Transitions with their own past, and the past from which their context is read."""
+    """Transitions with their own past, and the pasts from which their contexts are read.
+
+    `encode(context_past)[window]` is the context of each transition.
+    """
 
     obs: Tensor  # (n, S)
     action: Tensor  # (n, A)
     change: Tensor  # (n, S), next state minus state
     reward: Tensor  # (n,)
     past: Tensor  # (n, recent, S), how the state moved before it
-    context_past: tuple[Tensor, Tensor]  # (n, K, S) and (n, K, A), moves and actions before an
+    context_past: tuple[Tensor, Tensor]  # (w, K, S) and (w, K, A), moves and actions before an
     # earlier step of the episode
+    window: Tensor  # (n,), which of the w is the transition's
 
 
 def sample_windows(
@@ -41,11 +45,12 @@ def sample_windows(
     """
     starts = rng.integers(len(task), size=n)
     steps, inside = task.futures(starts, config.future)
+    windows = np.arange(n)
     if config.all_future:
-        starts, steps = np.repeat(starts, inside.sum(axis=1)), steps[inside]
+        windows, steps = np.repeat(windows, inside.sum(axis=1)), steps[inside]
     else:
         ahead = (rng.random(n) * inside.sum(axis=1)).astype(np.int64)
-        steps = steps[np.arange(n), ahead]
+        steps = steps[windows, ahead]
     rows = task.transitions(steps)
     obs = torch.from_numpy(rows.observations)
     return Windows(
@@ -55,6 +60,7 @@ def sample_windows(
         reward=torch.from_numpy(rows.rewards),
         past=past_of(task, steps, config.recent)[0],
         context_past=past_of(task, starts, config.history),
+        window=torch.from_numpy(windows),
     )
 
 

@@ -221,6 +221,7 @@ def by_hand():
         reward=torch.zeros(1),
         past=torch.tensor([[[0.7], [0.2]]]),
         context_past=(torch.zeros(1, 3, 1), torch.zeros(1, 3, 1)),
+        window=torch.zeros(1, dtype=torch.long),
     )
     return StateTraining(model, store, store, guess, StateConfig(context=config)), rows
 

@@ -182,12 +182,15 @@ def test_windows_stay_inside_their_episode(all_future):
     rows = sample_windows(store, config, np.random.default_rng(0), 400)
     step = rows.obs[:, 0].numpy() % 1000
     own = (rows.past[:, :, 0] != 0).sum(dim=1).numpy()
-    context = (rows.context_past[0][:, :, 0] != 0).sum(dim=1).numpy()
+    assert len(rows.context_past[0]) == 400  # each is encoded once
+    context = (rows.context_past[0][:, :, 0] != 0).sum(dim=1)[rows.window].numpy()
     assert np.array_equal(own, np.minimum(step, 2))  # zeros before the start, never the current
     ahead = step - context  # exact while the context's past is not yet full
     known = context < 5
     assert ((ahead >= 0) & (ahead < 4))[known].all()
     assert set(ahead[known]) == {0, 1, 2, 3}
+    assert set(rows.window.tolist()) == set(range(400))
+    assert (len(rows.obs) > 400) == all_future
 
 
 def test_all_future_steps_at_once_teach_the_same():
