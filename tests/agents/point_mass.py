@@ -207,3 +207,18 @@ def random_round(arena: Arena, number: int) -> Round:
         episodes.append_episode(**episode, task=task)
     step = (number + 1) * len(arena.train) * arena.horizon
     return Round(step=step, episodes=episodes, drivers=(RANDOM,) * len(arena.train))
+
+
+def no_pulse(phase: str, done: int, total: int) -> None:
+    pass
+
+
+def mcat(config: MCATConfig = TINY, rounds: int = 2, arena: Arena | None = None) -> MCAT:
+    """One that has seen some rounds and learned from the last."""
+    arena = arena or tiny_arena()
+    agent = MCAT(arena, config, np.random.SeedSequence(0))
+    for number in range(rounds):
+        agent.remember(random_round(arena, number))
+    if rounds:
+        agent.learn(no_pulse)
+    return agent

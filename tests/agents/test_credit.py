@@ -22,11 +22,6 @@ from mcat.errors import DataError, UsageError
 OBS, ACT = 3, 2
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def pay_later(dense, delay):
     """The delay wrapper's rule (§1.2), one step at a time."""
     paid, owed = np.zeros(len(dense)), 0.0

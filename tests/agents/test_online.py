@@ -20,11 +20,6 @@ ARENA = point_mass_arena((Gain(0.9), Gain(0.45, 180.0)))
 TASKS = 2
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def episodes(rounds: range) -> list:
     """Of each task."""
     store = EpisodeStore(2, 2)

@@ -15,11 +15,6 @@ from mcat.agents.td3 import TD3, Batch, TD3Config
 from mcat.errors import DataError, UsageError
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
