@@ -77,10 +77,10 @@ class Stopwatch:
         return wrapper
 
 
-def run_mcat(task: Task, steps: int, threads: int, folder: Path) -> float:
+def run_mcat(task: Task, steps: int, workers: int, folder: Path) -> float:
     config = CollectConfig(task=task, steps=steps)
     began = time.perf_counter()
-    collect(config, make_policy(task), folder / "a.h5", threads=threads, overwrite=True, quiet=True)
+    collect(config, make_policy(task), folder / "a.h5", workers=workers, overwrite=True, quiet=True)
     return steps / (time.perf_counter() - began)
 
 
@@ -110,7 +110,7 @@ def run_minari(task: Task, steps: int, folder: Path) -> float:
     return rate
 
 
-def shares(task: Task, steps: int, threads: int, folder: Path) -> dict[str, float]:
+def shares(task: Task, steps: int, workers: int, folder: Path) -> dict[str, float]:
     """Where the time of one collection goes."""
     watch = Stopwatch()
     step, seal, merged, write = (
@@ -127,7 +127,7 @@ def shares(task: Task, steps: int, threads: int, folder: Path) -> dict[str, floa
         policy = watch.timed("policy", make_policy(task))
         config = CollectConfig(task=task, steps=steps)
         began = time.perf_counter()
-        collect(config, policy, folder / "b.h5", threads=threads, quiet=True)
+        collect(config, policy, folder / "b.h5", workers=workers, quiet=True)
         total = time.perf_counter() - began
     finally:
         TaskVectorEnv.step = step  # type: ignore[method-assign]
@@ -142,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if importlib.util.find_spec("jax") is None:
         sys.exit("skipped: Minari's DataCollector needs jax, pip install 'minari[create]'")
@@ -154,8 +154,8 @@ def main() -> None:
             folder = Path(name)
             for _ in range(options.repeats):
                 theirs.append(run_minari(task, options.steps, folder))
-                ours.append(run_mcat(task, options.steps, options.threads, folder))
-            parts = shares(task, options.steps, options.threads, folder)
+                ours.append(run_mcat(task, options.steps, options.workers, folder))
+            parts = shares(task, options.steps, options.workers, folder)
         ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
         ratio = statistics.median(ratios)
         verdict = "ok" if ratio >= TARGET else f"below the target {TARGET:g}"

@@ -202,7 +202,7 @@ def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
         noise=log.noise,
         policy_name=f"{name} of {owner.label()}",
     )
-    collect(settings, function, path, resume=True, threads=config.threads, quiet=config.quiet)
+    collect(settings, function, path, resume=True, workers=config.threads, quiet=config.quiet)
     return path
 
 

@@ -62,8 +62,8 @@ class Episode:
 class Evaluator:
     """Deterministic episodes in lockstep, from the same starts every time."""
 
-    def __init__(self, task: Task, episodes: int, seed: int, threads: int = 1) -> None:
-        self._env = TaskVectorEnv([task] * episodes, threads=threads)
+    def __init__(self, task: Task, episodes: int, seed: int, workers: int = 1) -> None:
+        self._env = TaskVectorEnv([task] * episodes, workers=workers)
         self._seed = seed
 
     def returns(

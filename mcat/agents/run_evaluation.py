@@ -74,11 +74,11 @@ def _family(record: RunRecord) -> Family:
 
 
 def evaluate_run(
-    deployed: Deployed, *, episodes: int, seed: int, threads: int = 1, quiet: bool = False
+    deployed: Deployed, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[Returns, ...]:
     """The returns of deterministic episodes on each task, each begun with an empty memory."""
     runs = [Run(name, task, deployed.policy.begin()) for name, task in deployed.tasks.items()]
-    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, threads=threads, quiet=quiet)
+    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
 
 

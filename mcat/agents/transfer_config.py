@@ -29,7 +29,7 @@ class TransferConfig:
         episodes: Episodes to run of each policy; 0 for none.
         reward_aware: Also match the rewards that a model of them predicts.
         seed: Of training and of the episodes' starts.
-        threads: Threads of torch and of the physics.
+        threads: Threads of torch, and processes that share the physics.
         out: The folder to make; None names it after the machines.
     """
 

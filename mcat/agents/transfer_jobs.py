@@ -261,7 +261,7 @@ def _run(config: TransferConfig, runs: Sequence[Run]) -> tuple[tuple[Returns, ..
         runs,
         episodes=config.episodes,
         seed=config.seed,
-        threads=config.threads,
+        workers=config.threads,
         quiet=config.quiet,
     )
 

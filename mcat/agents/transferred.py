@@ -110,7 +110,7 @@ def open_transfer(
 
 
 def run_episodes(
-    runs: Sequence[Run], *, episodes: int, seed: int, threads: int = 1, quiet: bool = False
+    runs: Sequence[Run], *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[tuple[Returns, ...], Paths]:
     """The returns of each run, from equal starts on equal tasks, and on Meta-World hand paths."""
     evaluators: dict[Task, Evaluator] = {}
@@ -118,7 +118,7 @@ def run_episodes(
     with Progress("running", len(runs) * episodes, "episodes", quiet=quiet) as progress:
         for label, task, policy in runs:
             if task not in evaluators:
-                evaluators[task] = Evaluator(task, episodes, seed, threads)
+                evaluators[task] = Evaluator(task, episodes, seed, workers)
             seen: list[NDArray[np.float64]] = []
             on_table = task.robot in SCRIPTED  # there the hand comes first in a state
             watch = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if on_table else None

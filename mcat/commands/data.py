@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.options import given_parameters, task_from, task_options, translator_options
+from mcat.commands.options import (
+    given_parameters,
+    task_from,
+    task_options,
+    translator_options,
+    workers_option,
+)
 from mcat.commands.tables import print_table
 from mcat.envs.families import family
 from mcat.errors import DataError, UsageError
@@ -40,8 +46,7 @@ if TYPE_CHECKING:
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @click.option("--max-unstable", default=0.01, show_default=True, type=click.FloatRange(0, 1),
               help="Share of episodes that may diverge.")  # fmt: skip
-@click.option("--threads", default=2, show_default=True, type=click.IntRange(1),
-              help="Threads that share the physics; no part of the result.")  # fmt: skip
+@workers_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def collect(
     env: str | None,
@@ -57,7 +62,7 @@ def collect(
     resume: bool,
     overwrite: bool,
     max_unstable: float,
-    threads: int,
+    workers: int,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -104,7 +109,7 @@ def collect(
             policy_sha256=actor.sha256,
         )
         summary = run(
-            config, actor.function, path, resume=resume, overwrite=overwrite, threads=threads
+            config, actor.function, path, resume=resume, overwrite=overwrite, workers=workers
         )
         summaries.append(summary)
         if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.options import task_from, task_options, translator_options
+from mcat.commands.options import task_from, task_options, translator_options, workers_option
 from mcat.commands.translate import print_returns, summary
 from mcat.errors import UsageError
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 @click.option("--episodes", type=click.IntRange(1), metavar="N",
               help="Of each policy (default: 100), or of each task of RUN (10).")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--threads", default=2, show_default=True, type=click.IntRange(1),
-              help="Threads that share the physics; no part of the result.")  # fmt: skip
+@workers_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def evaluate(
     run: Path | None,
@@ -46,7 +45,7 @@ def evaluate(
     source: str | None,
     episodes: int | None,
     seed: int,
-    threads: int,
+    workers: int,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -68,14 +67,14 @@ def evaluate(
             raise UsageError("say what to run: RUN, a folder of mcat metatrain, or --env ROBOT")
         _evaluate_policy(
             task_from(env, options), policy, translator, source,
-            episodes=episodes or 100, seed=seed, threads=threads, as_json=as_json,
+            episodes=episodes or 100, seed=seed, workers=workers, as_json=as_json,
         )  # fmt: skip
     elif given:
         raise UsageError(f"{run} has its own policy and tasks: leave out {', '.join(given)}")
     else:
         _evaluate_run(
             run, split or "all", best=best, video=video,
-            episodes=episodes or 10, seed=seed, threads=threads, as_json=as_json,
+            episodes=episodes or 10, seed=seed, workers=workers, as_json=as_json,
         )  # fmt: skip
 
 
@@ -87,13 +86,13 @@ def _evaluate_policy(
     *,
     episodes: int,
     seed: int,
-    threads: int,
+    workers: int,
     as_json: bool,
 ) -> None:
     from mcat.agents.transferred import evaluation_runs, run_episodes
 
     runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
-    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, threads=threads)
+    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers)
     if as_json:
         click.echo(json.dumps([summary(item) for item in returns]))
     else:
@@ -108,7 +107,7 @@ def _evaluate_run(
     video: Path | None,
     episodes: int,
     seed: int,
-    threads: int,
+    workers: int,
     as_json: bool,
 ) -> None:
     if video is not None:
@@ -123,7 +122,7 @@ def _evaluate_run(
     from mcat.agents.run_evaluation import evaluate_run, film_run, means, open_run
 
     deployed = open_run(folder, split, best=best)
-    returns = evaluate_run(deployed, episodes=episodes, seed=seed, threads=threads)
+    returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers)
     if as_json:
         splits = deployed.splits
         click.echo(json.dumps([{"split": splits[r.label], **summary(r)} for r in returns]))

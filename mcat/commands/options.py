@@ -1,7 +1,8 @@
-"""Options that name a task, made from the robots' declarations."""
+"""Options that several commands share; tasks' come from the robots' declarations."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,21 @@ def task_options(required: bool = True) -> Callable[[Command], Command]:
         )(command)
 
     return decorate
+
+
+def idle_cores() -> int:
+    """How many cores are likely to have nothing else to do, 1 to 4."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(4, round((allowed or 1) - os.getloadavg()[0])))
+
+
+workers_option = click.option(
+    "--workers",
+    default=idle_cores,
+    type=click.IntRange(1),
+    help="Processes that share the physics; no part of the result (default: one per idle core, at"
+    " most 4).",
+)
 
 
 def translator_options(command: Command) -> Command:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--reward-aware", is_flag=True, help="Match rewards too (L_trans,r).")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1),
-              help="Threads of training and physics; several help on an idle machine.")  # fmt: skip
+              help="Threads of torch and processes of physics, if cores are idle.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
               help="Where to write (default: <source>-to-<target> here).")  # fmt: skip
 @click.option(

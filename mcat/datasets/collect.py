@@ -98,7 +98,7 @@ def collect(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    threads: int = 1,
+    workers: int = 1,
     quiet: bool = False,
 ) -> CollectSummary:
     """Rolls `policy` out and writes the data set `out`.
@@ -110,7 +110,7 @@ def collect(
         out: The file to make.
         resume: Go on with what an earlier, stopped call left; start if there is nothing.
         overwrite: Replace `out` and start anew; `out` stays as it is until the new one is whole.
-        threads: Threads that share the physics; no part of the result.
+        workers: Processes that share the physics; no part of the result.
         quiet: Show no progress.
 
     Raises:
@@ -132,7 +132,7 @@ def collect(
         needed = _needed_bytes(config, shards.transitions)
         ensure_writable_output(path, overwrite=overwrite, needed_bytes=needed)
         try:
-            _collect_shards(config, policy, shards, stop, threads=threads, quiet=quiet)
+            _collect_shards(config, policy, shards, stop, workers=workers, quiet=quiet)
             episodes = shards.merged()
             write_dataset(path, episodes, _metadata(config, shards, versions), overwrite=overwrite)
         except StorageError as error:
@@ -150,13 +150,13 @@ def _collect_shards(
     shards: ShardFolder,
     stop: Interrupts,
     *,
-    threads: int,
+    workers: int,
     quiet: bool,
 ) -> None:
     """Collects until the sealed shards hold `config.steps` transitions."""
     title = f"collecting {config.task.label()}"
     with (
-        closing(TaskVectorEnv([config.task] * config.envs, threads=threads)) as env,
+        closing(TaskVectorEnv([config.task] * config.envs, workers=workers)) as env,
         Progress(title, config.steps, done=shards.transitions, quiet=quiet) as progress,
     ):
         while shards.transitions < config.steps:

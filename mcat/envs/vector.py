@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from mcat.envs.env import simulate, spaces
+from mcat.envs.env import spaces
 from mcat.envs.robots import robot as find_robot
 from mcat.envs.simulation import Array, checked_actions
 from mcat.envs.tasks import Task
+from mcat.envs.workers import Helper, Lane, Order, board_over, board_type
 from mcat.errors import UsageError
 
 
@@ -29,13 +29,16 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
 
     Args:
         tasks: One task per sub-environment; robots may differ if their spaces have equal shapes.
-        threads: Threads that share the physics, the calling one included. The result does not
+        workers: Processes that share the physics, the calling one included. The result does not
             depend on it; it pays when that many cores are idle.
+
+    Attributes:
+        simulations: Of the sub-environments in the calling process: all, or each `workers`-th.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
 
-    def __init__(self, tasks: Sequence[Task], threads: int = 1) -> None:
+    def __init__(self, tasks: Sequence[Task], workers: int = 1) -> None:
         self.tasks = tuple(tasks)
         if not self.tasks:
             raise UsageError("TaskVectorEnv needs at least one task")
@@ -43,18 +46,22 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         if len(shapes) > 1:
             listed = ", ".join(f"{name} {shape}" for shape, name in shapes.items())
             raise UsageError(f"tasks stepped together need equal spaces, got {listed}")
-        if threads < 1:
-            raise UsageError(f"threads must be 1 or more, got {threads}")
+        if workers < 1:
+            raise UsageError(f"workers must be 1 or more, got {workers}")
         n = self.num_envs = len(self.tasks)
-        self.simulations = [simulate(task) for task in self.tasks]
+        sizes, workers = next(iter(shapes)), min(workers, n)
+        memory = RawArray("b", n * board_type(*sizes).itemsize)  # zeros
+        board = board_over(memory, self.tasks)
+        shares = [slice(k, None, workers) for k in range(workers)]
+        self._helpers = [Helper(self.tasks, memory, share) for share in shares[1:]]
+        self._lane = Lane(self.tasks[shares[0]], board[shares[0]])
+        self.simulations = self._lane.simulations
+        self._orders, self._seeds, self._actions = board["order"], board["seed"], board["action"]
+        self._observations, self._rewards = board["observation"], board["reward"]
+        self._faults = board["fault"]
         self.single_observation_space, self.single_action_space = spaces(self.simulations[0])
         self.observation_space = batch_space(self.single_observation_space, n)
         self.action_space = batch_space(self.single_action_space, n)
-        self._generators = [np.random.default_rng() for _ in self.tasks]
-        self._observations = np.zeros((n, self.tasks[0].spec.observation_size))
-        self._rows = list(self._observations)
-        self._rewards = np.zeros(n)
-        self._unstable = [False] * n
         self._owed = np.zeros(n)
         self._elapsed = np.zeros(n, dtype=np.int64)
         self._horizons = np.array([task.horizon for task in self.tasks])
@@ -62,10 +69,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._any_delay = bool((self._delays > 1).any())
         self._parked = np.ones(n, dtype=bool)
         self._never = np.zeros(n, dtype=bool)  # no task terminates (A13)
-        self._action_shape = (n, self.tasks[0].spec.action_size)
         self._info: dict[str, Any] = {"context": _stack([task.context for task in self.tasks])}
-        self._threads = min(threads, n)
-        self._pool = ThreadPoolExecutor(self._threads)  # starts no thread before it has work
 
     def reset(
         self,
@@ -83,13 +87,13 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         mask = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool)))
         if mask.shape != (self.num_envs,) or mask.dtype != bool:
             raise UsageError(f"reset_mask must be {self.num_envs} booleans")
-        seeds = self._spread(seed)
-        for i in np.flatnonzero(mask):
-            if seeds[i] is not None:
-                self._generators[i] = gym.utils.seeding.np_random(seeds[i])[0]
-            self.simulations[i].reset(self._generators[i])
-            self.simulations[i].observe(self._rows[i])
-            self._unstable[i] = False
+        self._orders.fill(Order.STAY)
+        for i, number in enumerate(self._spread(seed)):
+            if mask[i] and number is not None:
+                self._seeds[i] = number
+            if mask[i]:
+                self._orders[i] = Order.RESET if number is None else Order.SEED
+        self._move()
         self._owed[mask] = 0.0
         self._elapsed[mask] = 0
         self._parked[mask] = False
@@ -99,35 +103,29 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self, actions: Any
     ) -> tuple[Array, Array, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
         """Advance every sub-environment that is not parked by one action."""
-        actions = checked_actions(actions, self._action_shape)
+        self._actions[:] = checked_actions(actions, self._actions.shape)
         live = ~self._parked
+        self._orders[:] = live  # STEP or STAY
         self._rewards.fill(0.0)
-        mine, *others = self._shares(live)  # the calling thread takes a share itself
-        helpers = [self._pool.submit(self._advance, share, actions) for share in others]
-        self._advance(mine, actions)
-        for helper in helpers:
-            helper.result()
+        self._move()
         info = dict(self._info)
-        if True in self._unstable:
-            faults = np.array([simulation.fault for simulation in self.simulations], dtype=object)
-            info |= {"unstable": np.array(self._unstable), "fault": faults}
-            self._parked |= self._unstable
+        if any(self._faults.tolist()):
+            unstable = self._faults != b""
+            faults = [fault.decode() or None for fault in self._faults.tolist()]
+            info |= {"unstable": unstable, "fault": np.array(faults, dtype=object)}
+            self._parked |= unstable
         self._elapsed += live
         self._parked |= self._elapsed >= self._horizons
         rewards = self._delayed(live) if self._any_delay else self._rewards.copy()
         return self._observations.copy(), rewards, self._never.copy(), self._parked.copy(), info
 
-    def _advance(self, indices: list[int], actions: Array) -> None:
-        for i in indices:
-            simulation = self.simulations[i]
-            self._rewards[i] = simulation.step(actions[i], self._rows[i])
-            if simulation.fault is not None:
-                self._unstable[i] = True
-
-    def _shares(self, live: NDArray[np.bool_]) -> list[list[int]]:
-        """Who is still moving, dealt out to the threads."""
-        moving = np.flatnonzero(live).tolist()
-        return [moving[k :: self._threads] for k in range(self._threads)]
+    def _move(self) -> None:
+        """Have the orders on the board carried out; the calling process takes a share itself."""
+        for helper in self._helpers:
+            helper.start()
+        self._lane.move()
+        for helper in self._helpers:
+            helper.finish()
 
     def _delayed(self, live: NDArray[np.bool_]) -> Array:
         """Pay every `delay` steps, and what is owed at the end, as `wrappers.DelayedReward`."""
@@ -141,14 +139,18 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         if seed is None:
             return [None] * self.num_envs
         if isinstance(seed, int | np.integer):
-            return [int(seed) + i for i in range(self.num_envs)]
+            seed = [int(seed) + i for i in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise UsageError(f"{self.num_envs} seeds are needed, got {len(seed)}")
+        wrong = [number for number in seed if number is not None and not 0 <= number < 2**64]
+        if wrong:
+            raise UsageError(f"seeds must be 0 to 2^64 - 1, got {wrong[0]}")
         return list(seed)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Stop the threads."""
-        self._pool.shutdown()
+        """End the helpers."""
+        for helper in self._helpers:
+            helper.close()
 
 
 def make_vector(robot: str, num_envs: int, **kwargs: Any) -> TaskVectorEnv:
@@ -157,7 +159,7 @@ def make_vector(robot: str, num_envs: int, **kwargs: Any) -> TaskVectorEnv:
     A list gives each sub-environment its own value; anything else is shared by all. For vectors
     such as `goal` the list holds one vector per sub-environment.
     """
-    threads = kwargs.pop("threads", 1)
+    workers = kwargs.pop("workers", 1)
     kwargs = {key: value for key, value in kwargs.items() if value is not None}
     vectors = {p.name for p in find_robot(robot).parameters if p.length > 1}
     lists = {
@@ -172,7 +174,7 @@ def make_vector(robot: str, num_envs: int, **kwargs: Any) -> TaskVectorEnv:
         Task(robot, **(kwargs | {key: values[i] for key, values in lists.items()}))
         for i in range(num_envs)
     ]
-    return TaskVectorEnv(tasks, threads=threads)
+    return TaskVectorEnv(tasks, workers=workers)
 
 
 def _stack(contexts: list[dict[str, float]]) -> dict[str, Array]:

@@ -270,12 +270,12 @@ def test_meta_world_shows_the_hand(tmp_path):
     assert len(returns[0].values) == 4
 
 
-def test_threads_and_watching_change_nothing():
+def test_workers_and_watching_change_nothing():
     task = cheetah(0.35)
     act = find_policy("good", cheetah(0.1), np.random.default_rng(0))
     seen = []
     plain = Evaluator(task, 4, seed=5).returns(act)
-    watched = Evaluator(task, 4, seed=5, threads=2).returns(act, seen.append)
+    watched = Evaluator(task, 4, seed=5, workers=2).returns(act, seen.append)
     assert np.array_equal(plain, watched)
     assert np.shape(seen) == (HORIZON + 1, 4, 17)
 

@@ -124,9 +124,9 @@ def test_delayed_rewards_are_stored_as_the_task_pays_them(tmp_path):
     np.testing.assert_allclose(dense.episode_returns(), delayed.episode_returns(), rtol=1e-4)
 
 
-def test_equal_seeds_give_equal_files_whatever_the_threads(tmp_path):
+def test_equal_seeds_give_equal_files_however_many_work_on_them(tmp_path):
     run(tmp_path / "a.h5")
-    run(tmp_path / "b.h5", threads=2)
+    run(tmp_path / "b.h5", workers=2)
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
     run(tmp_path / "c.h5", dataclasses.replace(CONFIG, seed=4))
     a, c = (read_dataset(tmp_path / f"{name}.h5")[0] for name in "ac")

@@ -17,10 +17,10 @@ MIXES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("tasks", MIXES.values(), ids=MIXES)
-def test_bitwise_equal_to_the_single_environments(tasks, threads):
-    vector = TaskVectorEnv(tasks, threads=threads)
+def test_bitwise_equal_to_the_single_environments(tasks, workers):
+    vector = TaskVectorEnv(tasks, workers=workers)
     singles = [task.make() for task in tasks]
     rng = np.random.default_rng(0)
     for seed in (5, None):  # the second episode goes on with the same generators
@@ -113,7 +113,7 @@ def test_bad_actions_name_the_place():
     [
         (lambda: TaskVectorEnv([]), "at least one task"),
         (lambda: TaskVectorEnv([Task("ant"), Task("hopper")]), "equal spaces"),
-        (lambda: TaskVectorEnv([Task("ant")], threads=0), "threads must be 1 or more"),
+        (lambda: TaskVectorEnv([Task("ant")], workers=0), "workers must be 1 or more"),
         (lambda: TaskVectorEnv([Task("ant")]).reset(seed=[1, 2]), "1 seeds are needed, got 2"),
         (lambda: TaskVectorEnv([Task("ant")]).reset(options={"reset_mask": [1]}), "reset_mask"),
     ],

@@ -1,0 +1,158 @@
+"""Where the physics of a `TaskVectorEnv` happens: in the calling process and in helpers beside it.
+
+Python lets one thread run at a time, and handing over takes as long as half a step of a small
+robot, so cores are used by processes. They meet at a board in shared memory. Waking a process that
+sleeps also takes longer than a step or two: whoever waits looks out for a while before it sleeps.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.util
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from multiprocessing.synchronize import Semaphore
+from typing import Any
+
+import numpy as np
+from gymnasium.utils.seeding import np_random
+from numpy.typing import NDArray
+
+from mcat.envs.env import simulate
+from mcat.envs.tasks import Task
+from mcat.errors import McatError
+
+LOOK_OUT = 1e-4  # seconds of looking before sleeping; on a busy machine they are lost
+SLEEP = 0.2  # seconds between two looks whether the other side is still there
+
+
+class Order(IntEnum):
+    """What a sub-environment is to do next."""
+
+    STAY = 0
+    STEP = 1
+    RESET = 2  # with the generator as it is
+    SEED = 3  # reset with a new one
+    QUIT = 4
+
+
+def board_type(observation_size: int, action_size: int) -> np.dtype[np.void]:
+    """A row of the board: what is asked of one sub-environment, and what it answers."""
+    return np.dtype(
+        [
+            ("order", np.int8),
+            ("seed", np.uint64),
+            ("action", np.float64, (action_size,)),
+            ("observation", np.float64, (observation_size,)),
+            ("reward", np.float64),
+            ("fault", "S32"),
+        ],
+        align=True,
+    )
+
+
+class Lane:
+    """Some of the sub-environments, moved one after another as their rows of the board say."""
+
+    def __init__(self, tasks: Sequence[Task], rows: NDArray[np.void]) -> None:
+        self.simulations = [simulate(task) for task in tasks]
+        self._generators = [np.random.default_rng() for _ in tasks]
+        self._orders, self._seeds = rows["order"], rows["seed"]
+        self._actions, self._observations = list(rows["action"]), list(rows["observation"])
+        self._rewards, self._faults = rows["reward"], rows["fault"]
+
+    def move(self) -> bool:
+        """Carry out the orders; False says that this was the last time."""
+        for i, order in enumerate(self._orders.tolist()):
+            simulation = self.simulations[i]
+            if order == Order.STEP:
+                self._rewards[i] = simulation.step(self._actions[i], self._observations[i])
+                if simulation.fault is not None:
+                    self._faults[i] = simulation.fault
+            elif order == Order.QUIT:
+                return False
+            elif order != Order.STAY:
+                if order == Order.SEED:
+                    self._generators[i] = np_random(int(self._seeds[i]))[0]
+                simulation.reset(self._generators[i])
+                simulation.observe(self._observations[i])
+                self._faults[i] = b""
+        return True
+
+
+class Helper:
+    """A process with a lane of its own. It ends with its owner, however that ends."""
+
+    def __init__(self, tasks: Sequence[Task], memory: Any, share: slice) -> None:
+        context = multiprocessing.get_context()
+        self._go, self._done = context.Semaphore(0), context.Semaphore(0)
+        turns = (self._go, self._done)
+        self._process = context.Process(target=_serve, args=(tasks, memory, share, *turns))
+        self._process.start()
+        self._busy = False
+        rows = board_over(memory, tasks)[share]
+        self.close = multiprocessing.util.Finalize(
+            self, _dismiss, (rows["order"], self._go, self._process), exitpriority=10
+        )
+
+    def start(self) -> None:
+        """Let it carry out its orders."""
+        if self._busy:  # an interrupt came between
+            self.finish()
+        self._busy = True
+        self._go.release()
+
+    def finish(self) -> None:
+        """Wait until it has."""
+        if not _wait(self._done, self._process.is_alive):
+            raise McatError(
+                f"a process that shared the physics ended with code {self._process.exitcode}:"
+                " out of memory? workers=1 does without it"
+            )
+        self._busy = False
+
+
+def board_over(memory: Any, tasks: Sequence[Task]) -> NDArray[np.void]:
+    """The board of these tasks, kept in `memory`."""
+    spec = tasks[0].spec
+    return np.frombuffer(memory, board_type(spec.observation_size, spec.action_size))
+
+
+def _serve(
+    tasks: Sequence[Task], memory: Any, share: slice, go: Semaphore, done: Semaphore
+) -> None:
+    """What a helper does all its life."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to whole groups, meant for the owner
+        signal.signal(number, signal.SIG_IGN)
+    owner = multiprocessing.parent_process()
+    assert owner is not None
+    if multiprocessing.get_start_method() == "fork":
+        # What the owner has open, such as a locked file, must not stay open when it is gone.
+        os.closerange(3, owner.sentinel)
+        os.closerange(owner.sentinel + 1, os.sysconf("SC_OPEN_MAX"))
+    lane = Lane(tasks[share], board_over(memory, tasks)[share])
+    while _wait(go, owner.is_alive) and lane.move():
+        done.release()
+
+
+def _wait(turn: Semaphore, other_lives: Callable[[], bool]) -> bool:
+    """Wait for one's turn; False if it will never come."""
+    until = time.perf_counter() + LOOK_OUT
+    while time.perf_counter() < until:
+        if turn.acquire(block=False):
+            return True
+    while not turn.acquire(timeout=SLEEP):
+        if not other_lives():
+            return turn.acquire(block=False)
+    return True
+
+
+def _dismiss(
+    orders: NDArray[np.int8], go: Semaphore, process: multiprocessing.process.BaseProcess
+) -> None:
+    orders.fill(Order.QUIT)
+    go.release()
+    process.join()
