@@ -1,8 +1,9 @@
 """How fast are many tasks stepped together?
 
-Every contender runs in short windows that alternate within this one process, and medians are
-compared, so that other load on the machine hits all of them alike. 8 robots with 8 different
-bodies each; Meta-World's push against the stock environment.
+Every contender runs in short windows that alternate within this one process, so that other load on
+the machine hits all of them alike; medians are compared, and the fastest windows, which are those
+that nothing disturbed. 8 robots with 8 different bodies each; Meta-World's push against the stock
+environment.
 """
 
 from __future__ import annotations
@@ -33,15 +34,24 @@ STOCK = {
 }  # fmt: skip
 
 
-def timed(windows: int, contenders: dict[str, Callable[[], int]]) -> dict[str, float]:
-    """Median steps per second of each contender over alternating windows."""
+def timed(windows: int, contenders: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Steps per second of each contender in alternating windows."""
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(windows):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            steps = run()
-            rates[name].append(steps / (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in rates.items()}
+        for name, window in contenders.items():
+            rates[name].append(window())
+    return rates
+
+
+def show(title: str, rates: dict[str, list[float]], peers: dict[str, str]) -> None:
+    """A line for each contender, with its speed relative to each of some peers."""
+    print(f"\n{title}: steps/s and ratios by medians (by the fastest windows)")
+    for name, values in rates.items():
+        line = f"  {name:26} {statistics.median(values):9,.0f}"
+        for peer, label in peers.items():
+            median, best = (f(values) / f(rates[peer]) for f in (statistics.median, max))
+            line += f"   {median:5.2f} ({best:.2f})x {label}"
+        print(line)
 
 
 def locomotion(robot: str, windows: int, rounds: int) -> None:
@@ -59,23 +69,25 @@ def locomotion(robot: str, windows: int, rounds: int) -> None:
     actions = np.random.default_rng(0).uniform(-1, 1, (rounds, *ours.action_space.shape))
     actions = actions.astype(np.float32)
 
-    def run(env: gym.vector.VectorEnv) -> Callable[[], int]:
-        def window() -> int:
+    def run(env: gym.vector.VectorEnv) -> Callable[[], float]:
+        def window() -> float:
             env.reset(seed=0)
+            start = time.perf_counter()
             for batch in actions:
                 env.step(batch)
-            return rounds * len(tasks)
+            return rounds * len(tasks) / (time.perf_counter() - start)
 
         return window
 
-    def bare_loop() -> int:
+    def bare_loop() -> float:
         bare.reset(seed=0)
+        start = time.perf_counter()
         worlds = [(s.model, s.data, s.data.ctrl, s.frame_skip) for s in bare.simulations]
         for batch in actions:
             for (model, data, ctrl, frames), action in zip(worlds, batch, strict=True):
                 ctrl[:] = action
                 mujoco.mj_step(model, data, frames)
-        return rounds * len(tasks)
+        return rounds * len(tasks) / (time.perf_counter() - start)
 
     rates = timed(
         windows,
@@ -90,12 +102,8 @@ def locomotion(robot: str, windows: int, rounds: int) -> None:
     )
     for env in (shared, parallel):
         env.close()
-    print(f"\n8 {robot} tasks (steps/s)")
-    for name, rate in rates.items():
-        print(
-            f"  {name:26} {rate:9,.0f}   {rate / rates['gymnasium SyncVectorEnv']:5.2f}x sync"
-            f"   {rate / rates['bare mj_step loop']:5.2f}x bare"
-        )
+    peers = {"gymnasium SyncVectorEnv": "sync", "bare mj_step loop": "bare"}
+    show(f"8 {robot} tasks", rates, peers)
 
 
 def manipulation(windows: int, rounds: int) -> None:
@@ -109,8 +117,8 @@ def manipulation(windows: int, rounds: int) -> None:
     for env in (stock, single, together):
         env.reset()
 
-    def steps(step: Callable[[np.ndarray], object]) -> Callable[[], int]:
-        def window() -> int:
+    def steps(step: Callable[[np.ndarray], object]) -> Callable[[], float]:
+        def window() -> float:
             stock.curr_path_length = 0
             single.reset(seed=0)
             together.reset(seed=0)
@@ -126,15 +134,7 @@ def manipulation(windows: int, rounds: int) -> None:
         "TaskVectorEnv of one": steps(lambda action: together.step(action[None])),
         "stock Meta-World step": steps(stock.step),
     }
-    # Resets cost 12 ms each: the windows time only their steps and return the rate themselves.
-    rates = {name: [] for name in contenders}
-    for _ in range(windows):
-        for name, window in contenders.items():
-            rates[name].append(window())
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    print("\nMeta-World push (steps/s)")
-    for name, rate in medians.items():
-        print(f"  {name:26} {rate:9,.0f}   {rate / medians['stock Meta-World step']:5.2f}x stock")
+    show("Meta-World push", timed(windows, contenders), {"stock Meta-World step": "stock"})
 
 
 def main() -> None:
