@@ -42,6 +42,9 @@ cli.add_command(reproduce.reproduce)
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line; errors a user can mend become one line and an exit code."""
+    # Of torch, unless --threads asks for more: a policy's batches are small, and on a busy machine
+    # threads that wait for one another take ten times as long as one.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.exit(run(args))
 
 

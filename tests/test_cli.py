@@ -11,6 +11,7 @@ import h5py
 import pytest
 
 from mcat.cli import run
+from mcat.commands.options import idle_cores
 from mcat.envs import FAMILIES, ROBOTS, Task
 
 
@@ -286,3 +287,25 @@ def test_hostile_environments(settings, tmp_path):
             cwd=odd, env=os.environ | settings, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("3", "3")])
+def test_the_command_uses_one_thread_unless_told_otherwise(given, expected):
+    """Small networks on two threads beside two processes took ten times as long."""
+    code = (
+        "import atexit, os, mcat.cli\natexit.register(lambda: print(os.environ['OMP_NUM_THREADS']))"
+    )
+    code += "\nmcat.cli.main(['--version'])"
+    env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    env |= {"OMP_NUM_THREADS": given} if given else {}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == expected
+
+
+@pytest.mark.parametrize(
+    ("load", "cores", "expected"), [(0.1, 2, 2), (0.6, 2, 1), (9.0, 2, 1), (1.2, 16, 4)]
+)
+def test_workers_are_as_many_as_cores_are_idle(load, cores, expected, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    assert idle_cores() == expected
