@@ -106,7 +106,8 @@ def print_returns(returns: Sequence[Returns], *, err: bool = False) -> None:
     for item in returns:
         numbers = item.mean, item.standard_error, min(item.values), max(item.values)
         rows.append((item.label, *(f"{number:,.1f}" for number in numbers)))
-    print_table(f"{len(returns[0].values)} episodes each", rows, err=err)
+    count = len(returns[0].values)
+    print_table(f"{count} episode{'s' * (count > 1)} each", rows, err=err)
 
 
 def _print_matrix(matrix: dict[str, Any]) -> None:

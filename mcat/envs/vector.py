@@ -15,7 +15,7 @@ from mcat.envs.env import spaces
 from mcat.envs.robots import robot as find_robot
 from mcat.envs.simulation import Array, checked_actions
 from mcat.envs.tasks import Task
-from mcat.envs.workers import Helper, Lane, Order, board_over, board_type
+from mcat.envs.workers import RESET, SEED, STAY, Helper, Lane, board_over, board_type
 from mcat.errors import UsageError
 
 
@@ -87,12 +87,12 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         mask = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool)))
         if mask.shape != (self.num_envs,) or mask.dtype != bool:
             raise UsageError(f"reset_mask must be {self.num_envs} booleans")
-        self._orders.fill(Order.STAY)
+        self._orders.fill(STAY)
         for i, number in enumerate(self._spread(seed)):
             if mask[i] and number is not None:
                 self._seeds[i] = number
             if mask[i]:
-                self._orders[i] = Order.RESET if number is None else Order.SEED
+                self._orders[i] = RESET if number is None else SEED
         self._move()
         self._owed[mask] = 0.0
         self._elapsed[mask] = 0

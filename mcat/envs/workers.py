@@ -13,7 +13,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from multiprocessing.synchronize import Semaphore
 from typing import Any
 
@@ -29,14 +28,8 @@ LOOK_OUT = 1e-4  # seconds of looking before sleeping; on a busy machine they ar
 SLEEP = 0.2  # seconds between two looks whether the other side is still there
 
 
-class Order(IntEnum):
-    """What a sub-environment is to do next."""
-
-    STAY = 0
-    STEP = 1
-    RESET = 2  # with the generator as it is
-    SEED = 3  # reset with a new one
-    QUIT = 4
+STAY, STEP, RESET, SEED, QUIT = range(5)
+"""Orders to a sub-environment; RESET goes on with its generator, SEED makes a new one."""
 
 
 def board_type(observation_size: int, action_size: int) -> np.dtype[np.void]:
@@ -68,14 +61,14 @@ class Lane:
         """Carry out the orders; False says that this was the last time."""
         for i, order in enumerate(self._orders.tolist()):
             simulation = self.simulations[i]
-            if order == Order.STEP:
+            if order == STEP:
                 self._rewards[i] = simulation.step(self._actions[i], self._observations[i])
                 if simulation.fault is not None:
                     self._faults[i] = simulation.fault
-            elif order == Order.QUIT:
+            elif order == QUIT:
                 return False
-            elif order != Order.STAY:
-                if order == Order.SEED:
+            elif order != STAY:
+                if order == SEED:
                     self._generators[i] = np_random(int(self._seeds[i]))[0]
                 simulation.reset(self._generators[i])
                 simulation.observe(self._observations[i])
@@ -153,6 +146,6 @@ def _wait(turn: Semaphore, other_lives: Callable[[], bool]) -> bool:
 def _dismiss(
     orders: NDArray[np.int8], go: Semaphore, process: multiprocessing.process.BaseProcess
 ) -> None:
-    orders.fill(Order.QUIT)
+    orders.fill(QUIT)
     go.release()
     process.join()
