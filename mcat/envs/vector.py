@@ -16,7 +16,7 @@ from mcat.envs.robots import robot as find_robot
 from mcat.envs.simulation import Array, checked_actions
 from mcat.envs.tasks import Task
 from mcat.envs.workers import RESET, SEED, STAY, Helper, Lane, board_over, board_type
-from mcat.errors import UsageError
+from mcat.errors import McatError, UsageError
 
 
 class TaskVectorEnv(VectorEnv[Any, Any, Any]):
@@ -50,10 +50,16 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError(f"workers must be 1 or more, got {workers}")
         n = self.num_envs = len(self.tasks)
         sizes, workers = next(iter(shapes)), min(workers, n)
-        memory = RawArray("b", n * board_type(*sizes).itemsize)  # zeros
-        board = board_over(memory, self.tasks)
+        size = n * board_type(*sizes).itemsize
         shares = [slice(k, None, workers) for k in range(workers)]
-        self._helpers = [Helper(self.tasks, memory, share) for share in shares[1:]]
+        try:  # zeros, either way
+            memory: Any = bytearray(size) if workers == 1 else RawArray("b", size)
+            self._helpers = [Helper(self.tasks, memory, share) for share in shares[1:]]
+        except OSError as error:  # no /dev/shm, no room there, no more processes
+            raise McatError(
+                f"cannot share the physics among processes ({error}): workers=1 does without"
+            ) from error
+        board = board_over(memory, self.tasks)
         self._lane = Lane(self.tasks[shares[0]], board[shares[0]])
         self.simulations = self._lane.simulations
         self._orders, self._seeds, self._actions = board["order"], board["seed"], board["action"]

@@ -160,3 +160,21 @@ def test_a_killed_owner_takes_helpers_and_locks_along(method, tmp_path):
         with (tmp_path / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # at once: the helper does not hold it
         assert ends(pid)
+
+
+def test_no_shared_memory_is_one_clear_line():
+    code = """
+import resource, signal
+from mcat.envs import Task, TaskVectorEnv
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+TaskVectorEnv([Task("hopper")] * 2).reset(seed=0)
+try:
+    TaskVectorEnv([Task("hopper")] * 2, workers=2)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("McatError cannot share the physics among processes")
+    assert "workers=1" in done.stdout
