@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from mcat.agents.rollout import Evaluator
 from mcat.cli import run
@@ -31,7 +30,6 @@ def mcat(command, capsys):
 def elsewhere(tmp_path, monkeypatch):
     """A folder with runs, good and bad ones; few contexts, as t-SNE is slow."""
     monkeypatch.chdir(tmp_path)
-    torch.set_num_threads(1)
     arena = write_run(tmp_path / "good", horizon=HORIZON, per_task=1)
     write_policy(tmp_path / "good" / "policy.safetensors", arena)
     hopper = write_run(tmp_path / "hopper", family="hopper-size", per_task=0)

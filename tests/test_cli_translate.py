@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from mcat.agents.library import collector_policy
 from mcat.agents.transfer import translate
@@ -40,7 +39,6 @@ def mcat(command, capsys):
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Logs, among them bad ones, and two results; never written to."""
-    torch.set_num_threads(1)
     folder = collect_logs(tmp_path_factory.mktemp("made"))
     _write_bad_logs(folder)
     tasks = tuple(str(folder / f"cheetah{a}.h5") for a in (0.1, 0.5))

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from mcat import safe_io
 from mcat.agents import metatrain as entry
@@ -43,7 +42,6 @@ from tests.agents.point_mass import (
 
 @pytest.fixture(autouse=True, scope="module")
 def small_and_fast():
-    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "_tensorboard", lambda folder, until: None)  # slow to import
         patch.setattr(safe_io, "_flush_to_disk", lambda path: None)  # no power fails here

@@ -42,7 +42,6 @@ TENSORBOARD = runs._tensorboard
 
 @pytest.fixture(autouse=True, scope="module")
 def small_and_fast():
-    torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(replay, "SEGMENT", 50)
         patch.setattr(runs, "_tensorboard", lambda folder, until: None)  # slow to import

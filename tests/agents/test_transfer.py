@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
 from mcat.agents.policies import find_policy
 from mcat.agents.rollout import Evaluator
@@ -28,11 +27,6 @@ from mcat.translator import TransferredPolicy, Translator
 from tests.agents.transfer_logs import HORIZON, cheetah, collect_logs, own_robot
 
 EPISODES = 3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -39,11 +39,6 @@ QUICK_SPACES = SpacesCycleConfig(batch_size=64, forward_steps=400, turn_steps=80
 TINY_SPACES = dataclasses.replace(QUICK_SPACES, forward_steps=5, turn_steps=4, epochs=2, rounds=1)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def pair():
     return linear_system(np.eye(ACTIONS), 1, 5), linear_system(CHANGES["reversed"], 2, 5)

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 
 from mcat.datasets import EpisodeStore
 from mcat.errors import UsageError
@@ -24,11 +23,6 @@ QUICK = ContextConfig(
 )
 QUICK_H = ActionConfig(hidden=(128, 128), embedding=32, steps=1500, proximity=0.0, batch_size=256,
                        learning_rate=1e-3)  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -27,11 +27,6 @@ def no_tick(done, total):
     pass
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def tasks():
     return [linear_system(motors, seed, episodes=20) for seed, motors in enumerate(MOTORS)]

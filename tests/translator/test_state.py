@@ -44,11 +44,6 @@ QUICK = StateConfig(
 TINY = dataclasses.replace(QUICK, steps=4, context=dataclasses.replace(QUICK.context, max_steps=4))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def roll_out(machine, policy, states, steps=50):
     """Episodes of a machine `(states, actions) -> states` from these states on."""
     rows = []

@@ -34,11 +34,6 @@ QUICK = ContextConfig(
 QUICK_H = ActionConfig(hidden=(64, 64), embedding=32, steps=800, proximity=0.0, batch_size=256)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    torch.set_num_threads(1)
-
-
 def error_of(translator, motors):
     """Mean |translated - right action| as a share of the range, where a right one exists."""
     rng = np.random.default_rng(9)

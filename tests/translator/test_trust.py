@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from mcat.translator import ActionConfig, ContextConfig, fit_pair
 from mcat.translator.trust import Trust, estimate_trust
@@ -14,11 +13,6 @@ QUICK = ContextConfig(
 QUICK_H = ActionConfig(hidden=(64, 64), embedding=32, steps=800, proximity=0.0, batch_size=256,
                        learning_rate=1e-3)  # fmt: skip
 DEAD = np.diag([1.0, 1.0, 0.0])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
