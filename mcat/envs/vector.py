@@ -49,8 +49,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         if workers < 1:
             raise UsageError(f"workers must be 1 or more, got {workers}")
         n = self.num_envs = len(self.tasks)
-        sizes, workers = next(iter(shapes)), min(workers, n)
-        size = n * board_type(*sizes).itemsize
+        workers = min(workers, n)
+        size = n * board_type(self.tasks).itemsize
         shares = [slice(k, None, workers) for k in range(workers)]
         try:  # zeros, either way
             memory: Any = bytearray(size) if workers == 1 else RawArray("b", size)
@@ -95,10 +95,9 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError(f"reset_mask must be {self.num_envs} booleans")
         self._orders.fill(STAY)
         for i, number in enumerate(self._spread(seed)):
-            if mask[i] and number is not None:
-                self._seeds[i] = number
             if mask[i]:
                 self._orders[i] = RESET if number is None else SEED
+                self._seeds[i] = number or 0
         self._move()
         self._owed[mask] = 0.0
         self._elapsed[mask] = 0

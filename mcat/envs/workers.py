@@ -27,19 +27,19 @@ from mcat.errors import McatError
 LOOK_OUT = 1e-4  # seconds of looking before sleeping; on a busy machine they are lost
 SLEEP = 0.2  # seconds between two looks whether the other side is still there
 
-
 STAY, STEP, RESET, SEED, QUIT = range(5)
 """Orders to a sub-environment; RESET goes on with its generator, SEED makes a new one."""
 
 
-def board_type(observation_size: int, action_size: int) -> np.dtype[np.void]:
+def board_type(tasks: Sequence[Task]) -> np.dtype[np.void]:
     """A row of the board: what is asked of one sub-environment, and what it answers."""
+    spec = tasks[0].spec  # all have spaces of this size
     return np.dtype(
         [
             ("order", np.int8),
             ("seed", np.uint64),
-            ("action", np.float64, (action_size,)),
-            ("observation", np.float64, (observation_size,)),
+            ("action", np.float64, (spec.action_size,)),
+            ("observation", np.float64, (spec.observation_size,)),
             ("reward", np.float64),
             ("fault", "S32"),
         ],
@@ -110,8 +110,7 @@ class Helper:
 
 def board_over(memory: Any, tasks: Sequence[Task]) -> NDArray[np.void]:
     """The board of these tasks, kept in `memory`."""
-    spec = tasks[0].spec
-    return np.frombuffer(memory, board_type(spec.observation_size, spec.action_size))
+    return np.frombuffer(memory, board_type(tasks))
 
 
 def _serve(
