@@ -98,6 +98,7 @@ class Robot:
     observation_size: int
     action_size: int
     parameters: tuple[Parameter, ...]
+    info: tuple[str, ...] = ("x_position", "x_velocity")  # after each step, besides the context
 
     def parameter(self, name: str) -> Parameter:
         """The declared parameter of that name."""
@@ -148,6 +149,7 @@ def _metaworld(name: str, env_id: str, summary: str, *extra: Parameter, reward: 
         observation_size=14,
         action_size=4,
         parameters=(GRIPPER, *extra, _reward(reward)),
+        info=("success", "distance"),
     )
 
 
