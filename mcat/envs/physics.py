@@ -25,6 +25,9 @@ FAULTS: dict[int, str] = {
 }
 """MuJoCo's warnings about a state or control that is not a number or far too large."""
 
+LARGEST: float = mujoco.mjMAXVAL
+"""MuJoCo's own limit of what a state may be: 1e10."""
+
 Factors = float | Mapping[str, float]
 """One factor for everything of a kind, or one per name."""
 
@@ -37,6 +40,11 @@ def fault(data: mujoco.MjData) -> str | None:
         if data.warning.number[kind]:
             return f"{name}@dof {data.warning.lastinfo[kind]}"
     return None
+
+
+def sensible(reward: float) -> bool:
+    """Whether a reward is a number, and not beyond what MuJoCo calls too large in a state."""
+    return -LARGEST <= reward <= LARGEST  # NaN is not
 
 
 # --- names ----------------------------------------------------------------------------------------
