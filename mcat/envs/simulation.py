@@ -8,7 +8,6 @@ same code, so a sub-environment's trajectory equals the single environment's bit
 from __future__ import annotations
 
 import math
-import reprlib
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.envs.physics import FAULTS, fault, sensible
-from mcat.errors import UsageError
+from mcat.errors import UsageError, short
 
 Array = NDArray[np.float64]
 
@@ -90,7 +89,7 @@ def checked_actions(actions: Any, shape: tuple[int, ...]) -> Array:
     except (TypeError, ValueError, RuntimeError):  # ragged, or a tensor that cannot be an array
         array = np.array(None)
     if array.dtype.kind not in "fiub":  # text, dates, None, numbers of 400 digits
-        raise UsageError(f"actions must be numbers of shape {shape}, got {reprlib.repr(actions)}")
+        raise UsageError(f"actions must be numbers of shape {shape}, got {short(actions)}")
     if array.shape != shape:
         raise UsageError(f"actions must have shape {shape}, got {array.shape}")
     array = array.astype(np.float64, copy=False)

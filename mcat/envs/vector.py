@@ -314,4 +314,4 @@ def _mode(name: AutoresetMode | str) -> AutoresetMode:
         return AutoresetMode(name)
     except ValueError:
         known = [mode.value for mode in AutoresetMode]
-        raise unknown("autoreset_mode", str(name), known) from None
+        raise unknown("autoreset_mode", name, known) from None

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from mcat.envs.env import simulate
 from mcat.envs.tasks import Task
-from mcat.errors import McatError, UsageError
+from mcat.errors import McatError, UsageError, short
 
 LOOK_OUT = 1e-4  # seconds of looking before sleeping; on a busy machine they are lost
 SLEEP = 0.2  # seconds between two looks whether the other side is still there
@@ -153,7 +153,7 @@ def timeout_or_default(seconds: float | None) -> float:
         number = 0.0
     if not number > 0:
         name = "MCAT_WORKER_TIMEOUT" if seconds is None else "timeout"
-        raise UsageError(f"{name} must be a number of seconds above 0, got {given!r}")
+        raise UsageError(f"{name} must be a number of seconds above 0, got {short(given)}")
     return number
 
 
