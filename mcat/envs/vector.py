@@ -69,7 +69,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError(f"workers must be 1 or more, got {workers}")
         self._autoreset = _mode(autoreset_mode)
         self.metadata = {"autoreset_mode": self._autoreset}
-        self._open_board(min(workers, len(self.tasks)), timeout_or_default(timeout))
+        self._made_with = min(workers, len(self.tasks)), timeout_or_default(timeout)
+        self._open_board(*self._made_with)
         n = self.num_envs = len(self.tasks)
         self.single_observation_space, self.single_action_space = spaces(self.simulations[0])
         self.observation_space = batch_space(self.single_observation_space, n)
@@ -87,6 +88,12 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._contexts = self._batch(self._everyone, lambda i: {"context": self.tasks[i].context})
         for array in (self._everyone, *self._contexts["context"].values()):
             array.flags.writeable = False  # handed out in every `info`
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a copy is a new environment of the same tasks."""
+        workers, timeout = self._made_with
+        make = partial(type(self), autoreset_mode=self._autoreset, timeout=timeout)
+        return make, (self.tasks, workers), {"spec": self.spec}
 
     def _open_board(self, workers: int, timeout: float) -> None:
         """Start the helpers and take a share of the sub-environments."""

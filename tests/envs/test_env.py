@@ -93,6 +93,33 @@ def test_delayed_rewards_add_up_to_the_dense_ones():
     assert delayed.sum() == pytest.approx(dense.sum(), rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task("hopper", size=0.03),
+        Task("halfcheetah", armature=0.5, mass=2, inertia=0.5),
+        Task("ant", cripple=2, damping=10),
+        Task("push", gripper=0.1),
+    ],
+    ids=lambda task: task.robot,
+)
+def test_the_machine_stays_the_same_through_steps_and_resets(task):
+    """And is what a fresh one is: nothing drifts, nothing leaks from one to the next."""
+    names = ("body_mass", "body_inertia", "dof_armature", "dof_damping", "actuator_gear")
+    envs = [task.make(), Task(task.robot).make(), task.make()]
+    made = [{name: getattr(e.unwrapped.model, name).copy() for name in names} for e in envs]
+    rng = np.random.default_rng(0)
+    for turn in range(60):
+        for env in envs[:2]:
+            if turn % 6 == 0:
+                env.reset(seed=turn if turn % 12 else None)
+            env.step(rng.uniform(-1, 1, env.action_space.shape))
+    for env, before in zip(envs, made, strict=True):
+        for name in names:
+            assert np.array_equal(getattr(env.unwrapped.model, name), before[name])
+    assert all(np.array_equal(made[0][name], made[2][name]) for name in names)
+
+
 FINGERPRINTS = """
 import hashlib
 import numpy as np
