@@ -26,7 +26,7 @@ from mcat.envs.workers import (
     board_type,
     timeout_or_default,
 )
-from mcat.errors import McatError, UsageError, unknown
+from mcat.errors import McatError, UsageError, short, unknown
 
 
 class TaskVectorEnv(VectorEnv[Any, Any, Any]):
@@ -256,11 +256,14 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             return [None] * self.num_envs
         if isinstance(seed, int | np.integer):
             seed = [int(seed) + i for i in range(self.num_envs)]
+        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
+            raise UsageError(f"seed must be a whole number or a list of them, got {short(seed)}")
         if len(seed) != self.num_envs:
             raise UsageError(f"{self.num_envs} seeds are needed, got {len(seed)}")
-        wrong = [number for number in seed if number is not None and not 0 <= number < 2**64]
-        if wrong:
-            raise UsageError(f"seeds must be 0 to 2^64 - 1, got {wrong[0]}")
+        for number in seed:
+            whole = isinstance(number, int | np.integer)
+            if number is not None and not (whole and 0 <= number < 2**64):
+                raise UsageError(f"seeds must be 0 to 2^64 - 1, got {short(number)}")
         return list(seed)
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -120,8 +120,11 @@ class Helper:
         """Wait until it has."""
         self._idle = 0.0
         if not _wait(self._done, self._works):
+            code = self._process.exitcode
+            if code == 0:
+                raise McatError("this environment was closed: make a new one")
             raise McatError(
-                f"a process that shared the physics ended with code {self._process.exitcode}:"
+                f"a process that shared the physics ended with code {code}:"
                 " out of memory? workers=1 does without it"
             )
         self._busy = False

@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcat.cli import cli
 from mcat.envs import FAMILIES, ROBOTS, Family, Task, family, robot
 from mcat.envs.check import check_env_id
 from mcat.envs.env import simulate
@@ -140,6 +141,10 @@ def test_huge_numbers_are_one_clear_line(name, value):
             lambda: gym.make(ROBOTS[robot].env_id, **arguments),
             lambda: gym.make_vec(ROBOTS[robot].env_id, num_envs=2, **arguments),
         ]
+    if isinstance(value, str):
+        word = "0.1," + value + ",0.2" if name == "goal" else value
+        options = ["--env", value] if name == "robot" else ["--env", robot, f"--{name}", word]
+        attempts += [lambda: cli.main(["render", *options, "--out", "x.png"], "mcat", None, False)]
     for attempt in attempts:
         with pytest.raises(UsageError, match=r"must be|unknown|takes 3 numbers") as caught:
             attempt()

@@ -91,6 +91,8 @@ def test_signals_to_the_whole_group_are_the_owners_business():
     assert np.isfinite(vector.step(STILL)[1]).all()
     vector.close()
     assert ends(helper_pid(vector))
+    with pytest.raises(McatError, match="environment was closed"):
+        vector.step(STILL)
 
 
 def test_a_killed_helper_is_one_clear_line():
