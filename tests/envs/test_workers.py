@@ -129,14 +129,14 @@ def test_a_slow_helper_is_not_taken_for_a_stopped_one(monkeypatch):
         simulation, step = simulate(task), Simulation.step
 
         def late(*arguments):
-            time.sleep(0.1)
+            time.sleep(0.05)
             return step(simulation, *arguments)
 
         monkeypatch.setattr(simulation, "step", late)
         return simulation
 
     monkeypatch.setattr(workers, "simulate", slow)
-    vector = TaskVectorEnv([Task("hopper")] * 24, workers=2, timeout=1.0)
+    vector = TaskVectorEnv([Task("hopper")] * 24, workers=2, timeout=0.5)
     vector.reset(seed=0)
     monkeypatch.setattr(vector._lane, "move", lambda: True)  # ours would be as slow
     assert vector.step(np.zeros((24, 3)))[1][1::2].all()
