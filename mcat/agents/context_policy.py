@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from mcat.agents.networks import MLP
 from mcat.errors import DataError, DivergedError
-from mcat.safe_io import StrPath, load_safetensors, save_safetensors
+from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import Activation, mlp
 
-FORMAT, KIND = 1, "context policy"
+FORMAT, KIND = 2, "context policy"
 ACTIVATIONS = get_args(Activation)
 
 
@@ -127,7 +127,7 @@ class ContextPolicy:
             "activation": self.activation,
         }
         arrays = {
-            "actor": self.actor.flat.detach().numpy(),
+            **{f"actor.{k}": v.numpy() for k, v in self.actor.state_dict().items()},
             "spread": self.spread.numpy(),
             **{f"encoder.{k}": v.numpy() for k, v in self.encoder.state_dict().items()},
         }
@@ -144,23 +144,21 @@ class ContextPolicy:
         if header.get("kind") != KIND or header.get("format") != FORMAT:
             raise DataError(f"{path}: not a policy of mcat metatrain that this mcat can read")
         try:
-            actor, weights = MLP(header["actor_sizes"], 1), arrays.pop("actor")
-            if actor.flat.shape != weights.shape or header["activation"] not in ACTIVATIONS:
+            if header["activation"] not in ACTIVATIONS:
                 raise ValueError("its networks are of another kind")
-            actor.flat.copy_(torch.from_numpy(weights))
+            actor = MLP(header["actor_sizes"], 1)
+            actor.load_state_dict(_part("actor", arrays))
             spread = torch.from_numpy(arrays.pop("spread"))
             first, *hidden, last = header["encoder_sizes"]
             encoder = mlp(first, hidden, last, header["activation"])
-            encoder.load_state_dict(
-                {k.removeprefix("encoder."): torch.from_numpy(v) for k, v in arrays.items()}
-            )
+            encoder.load_state_dict(_part("encoder", arrays))
             step = len(spread) + actor.sizes[-1]
             if first != header["history"] * step or actor.sizes[0] != len(spread) + last:
                 raise ValueError("its networks do not fit each other")
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path}: its header does not describe its arrays") from error
         return cls(
-            actor,
+            actor.requires_grad_(False),
             encoder.requires_grad_(False),
             spread,
             history=header["history"],
@@ -188,6 +186,15 @@ class Deployment:
         actions: NDArray[np.float32] = self._policy.act(inputs, self.contexts).numpy()
         self._window.acted(actions)
         return actions
+
+
+def _part(name: str, arrays: Arrays) -> dict[str, Tensor]:
+    """The weights of one network of a file."""
+    return {
+        key.removeprefix(f"{name}."): torch.from_numpy(array)
+        for key, array in arrays.items()
+        if key.startswith(f"{name}.")
+    }
 
 
 def _sizes(network: nn.Sequential) -> list[int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from torch.nn.utils import parameters_to_vector
 
 from mcat.agents.policies import Policy, find_policy, packaged_policies
 from mcat.agents.transferred import TRANSLATOR_FILE, open_transfer
@@ -74,7 +75,7 @@ def _transferred(folder: Path, name: str | None, task: Task, source: str | None)
 
 def _weights(policy: Policy) -> str:
     """A SHA-256 that tells policies apart wherever their files lie."""
-    return digest({"actor": policy.actor.flat.detach().numpy()})
+    return digest({"actor": parameters_to_vector(policy.actor.parameters()).numpy()})
 
 
 def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mcat.agents.credit import CreditConfig
+from mcat.agents.credit_config import CreditConfig
+from mcat.agents.crossq import CrossQConfig
 from mcat.agents.selection import SelectionConfig
 from mcat.agents.sil import ImitationConfig
 from mcat.agents.td3 import TD3Config
@@ -21,6 +22,9 @@ class MCATConfig:
     """How MCAT learns; the defaults are those of preset `cpu`.
 
     Attributes:
+        learner: What learns π and its critics: TD3 as in the paper, or CrossQ.
+        scale_rewards: Give it rewards in units of their spread, and without their mean where that
+            changes nothing but the critics' ease (see `PolicyUpdates`).
         transfer: Let translated policies of other tasks collect episodes.
         imitate: Self-imitation.
         translator: H of the paper, or the one of Zhang et al. 2020 in its place (D.6).
@@ -35,6 +39,8 @@ class MCATConfig:
         action: H; `steps` are per iteration.
     """
 
+    learner: Literal["td3", "crossq"] = "td3"
+    scale_rewards: bool = False
     transfer: bool = True
     imitate: bool = True
     translator: Literal["ours", "cycle"] = "ours"
@@ -46,6 +52,7 @@ class MCATConfig:
     updates_per_step: float = 1.0
     good_enough: float | None = None
     td3: TD3Config = field(default_factory=TD3Config)
+    crossq: CrossQConfig = field(default_factory=CrossQConfig)
     context: ContextConfig = field(
         default_factory=lambda: ContextConfig(
             learning_rate=1e-3,
@@ -70,6 +77,12 @@ class MCATConfig:
             raise UsageError(f"batch_size must be at least 1, not {self.batch_size}")
         if self.context.decay:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
+
+
+    @property
+    def discount(self) -> float:
+        """γ of the learner."""
+        return self.crossq.discount if self.learner == "crossq" else self.td3.discount
 
 
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
@@ -111,7 +124,14 @@ _RELEASED = replace(
 _CPU = MCATConfig()
 # Self-imitation takes payments for the value of the steps just before them, which contradicts the
 # credit that was learned; together they learned far more slowly (docs/metatrain.md).
-_FAST = replace(_CPU, imitate=False, credit=CreditConfig(kind="learned"))
+_FAST = replace(
+    _CPU,
+    learner="crossq",
+    scale_rewards=True,
+    imitate=False,
+    start_steps=10_000,
+    credit=CreditConfig(kind="auto"),
+)
 _SMOKE = MCATConfig(
     start_steps=5000,
     updates_per_step=0.01,
@@ -141,6 +161,9 @@ class MetaTrainConfig:
         delay: Steps between two payments of reward; None for the family's own.
         steps: Environment steps in all, over all tasks.
         seed: The root of all random numbers.
+        episode_lengths: The shortest and the longest episode to collect: their lengths are drawn
+            log-uniformly, as whole payment periods if the shortest has one. One number means up to
+            the horizon, none means whole episodes. Evaluation always runs whole ones.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
         threads: torch threads; the last bits depend on it.
@@ -151,6 +174,7 @@ class MetaTrainConfig:
     delay: int | None = None
     steps: int = 200_000
     seed: int = 0
+    episode_lengths: tuple[int, ...] = ()
     evaluate_every: int = 5
     evaluation_episodes: int = 5
     threads: int = 1

@@ -68,7 +68,7 @@ def save_policy(
     arrays = {
         _layer(name, index): parameter.detach().numpy()
         for name, network in (("actor", agent.actor), ("critics", agent.critics))
-        for index, parameter in enumerate(network.parameters)
+        for index, parameter in enumerate(network.layers)
     }
     save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
 
@@ -104,9 +104,9 @@ def _network(name: str, sizes: list[int], members: int, arrays: Arrays) -> MLP:
         if found is None or found.shape != shape or found.dtype != np.float32:
             raise ValueError(f"no fitting '{_layer(name, index)}' in it")
     network = MLP(sizes, members)
-    for index, parameter in enumerate(network.parameters):
-        parameter.copy_(torch.from_numpy(arrays[_layer(name, index)]))
-    return network
+    for index, parameter in enumerate(network.layers):
+        parameter.data.copy_(torch.from_numpy(arrays[_layer(name, index)]))
+    return network.requires_grad_(False)
 
 
 def _layer(name: str, index: int) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mcat.agents.td3 import Batch
+from mcat.agents.learner import Batch
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import load_safetensors, save_safetensors
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from mcat.agents.policies import save_policy
 from mcat.agents.replay import Replay
@@ -278,8 +279,8 @@ class Trainer:
         for name, values in (
             ("critic loss", self.loss_sums[0]),
             ("actor loss", self.loss_sums[1]),
-            ("critics", self.agent.critics.flat),
-            ("actor", self.agent.actor.flat),
+            ("critics", nn.utils.parameters_to_vector(self.agent.critics.parameters())),
+            ("actor", nn.utils.parameters_to_vector(self.agent.actor.parameters())),
         ):
             if not values.isfinite().all():
                 raise DivergedError(
