@@ -7,51 +7,20 @@ r̂(s, a, s'), one for all tasks, to the payments (randomised return decompositi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mcat.agents.configs import CreditConfig
 from mcat.agents.networks import MLP, Adam
 from mcat.datasets.views import Episodes, Floats, Indices
-from mcat.errors import DataError, UsageError, unknown
+from mcat.errors import DataError, UsageError
 
 CONSTANT = 1e-6  # a spread below this is rounding, not motion
 SCALE_ROWS = 50_000  # rows enough to tell means and spreads
-
-Kind = Literal["none", "uniform", "learned"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreditConfig:
-    """How rewards for TD learning are made from payments.
-
-    Attributes:
-        kind: `none` leaves payments where they came.
-        hidden: Widths of the reward model.
-        segments: Paid segments per step of its optimiser, and
-        steps: sampled steps of each.
-    """
-
-    kind: Kind = "none"
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    segments: int = 8
-    steps: int = 32
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        if self.kind not in get_args(Kind):
-            raise unknown("credit", self.kind, get_args(Kind))
-        if not self.hidden or min(self.hidden) < 1:
-            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
-        if not self.learning_rate > 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
-        if self.segments < 1 or self.steps < 1:
-            raise UsageError("segments and steps of credit must be positive")
 
 
 class Segments(NamedTuple):

@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mcat.agents.credit import CreditConfig
-from mcat.agents.selection import SelectionConfig
-from mcat.agents.sil import ImitationConfig
-from mcat.agents.td3 import TD3Config
+from mcat.agents.configs import CreditConfig, ImitationConfig, SelectionConfig, TD3Config
 from mcat.envs.families import family as find_family
 from mcat.envs.tasks import Family
 from mcat.errors import UsageError
-from mcat.translator.action import ActionConfig
-from mcat.translator.context import ContextConfig
+from mcat.translator.configs import ActionConfig, ContextConfig
 
 
 @dataclass(frozen=True, kw_only=True)

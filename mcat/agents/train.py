@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.policies import save_policy
 from mcat.agents.replay import Replay
 from mcat.agents.rollout import Episode, Evaluator
@@ -26,7 +27,7 @@ from mcat.agents.runs import (
     remove_stale_files,
     save_checkpoint,
 )
-from mcat.agents.td3 import TD3, TD3Config
+from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
