@@ -31,16 +31,17 @@ import torch
 from forward_curve import learning_curve
 from torch import Tensor, nn
 
+from mcat.agents.configs import CreditConfig, ImitationConfig, TD3Config
 from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.context_td3 import PolicyUpdates
-from mcat.agents.credit import CreditConfig, CreditModel
+from mcat.agents.credit import CreditModel
 from mcat.agents.loop import PHASES
 from mcat.agents.mcat_config import PRESETS
 from mcat.agents.metatrain import metatrain
 from mcat.agents.networks import MLP
 from mcat.agents.rounds import load_rounds
-from mcat.agents.sil import ImitationConfig, SelfImitation
-from mcat.agents.td3 import TD3, TD3Config
+from mcat.agents.sil import SelfImitation
+from mcat.agents.td3 import TD3
 from mcat.datasets import EpisodeStore
 from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of

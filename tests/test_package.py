@@ -13,7 +13,7 @@ PACKAGE = Path(mcat.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left; those in the first place serve all.
 ORDER = (
-    {"errors", "types", "safe_io", "config", "interrupts", "progress"},
+    {"errors", "lazy", "types", "safe_io", "config", "interrupts", "progress"},
     {"envs"},
     {"datasets"},
     {"translator"},
@@ -79,3 +79,32 @@ def test_data_sets_need_no_simulator():
         "assert not {'mujoco', 'metaworld', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+LIGHT = ("agents.mcat_config", "agents.transfer_config", "agents.algorithm", "agents.run_record",
+         "reports.learning", "translator", "translator.recipes")  # fmt: skip
+
+
+def test_configurations_and_records_need_no_torch():
+    """A mistake in a setting is told before the seconds that torch and a simulator take."""
+    names = ", ".join(f"mcat.{name}" for name in LIGHT)
+    code = (
+        f"import sys; import {names}\n"
+        "heavy = {'torch', 'mujoco', 'metaworld', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_translator_is_loaded_whatever_was_imported_before(tmp_path):
+    """Every module of a kind of translator is known to `load`, though the package is lazy."""
+    code = (
+        "from mcat.translator.policy import _KINDS, Translator\n"
+        "from mcat.safe_io import save_safetensors\n"
+        "import numpy as np\n"
+        "save_safetensors('x.safetensors', {'a': np.zeros(1)}, {'kind': 'translator/unicorn'})\n"
+        "try: Translator.load('x.safetensors')\n"
+        "except ValueError: pass\n"
+        "assert sorted(_KINDS) == ['action', 'cycle', 'cycle-spaces', 'state'], _KINDS"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

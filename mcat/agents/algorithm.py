@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Family, Task
-from mcat.envs.vector import TaskVectorEnv
 from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
+
+if TYPE_CHECKING:  # names of tasks and drivers need neither
+    from torch import Tensor
+
+    from mcat.envs.vector import TaskVectorEnv
 
 RANDOM, SHARED = "random", "shared"
 """Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
@@ -53,6 +56,12 @@ class Arena:
         """The tasks of a family."""
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]
+
+        def make(numbers: Sequence[int]) -> TaskVectorEnv:
+            from mcat.envs.vector import TaskVectorEnv
+
+            return TaskVectorEnv([tasks[i] for i in numbers])
+
         names = tuple(task.replace(delay=1).label(*family.varies.split(", ")) for task in tasks)
         return cls(
             train=names[: len(family.train)],
@@ -61,7 +70,7 @@ class Arena:
             action_size=first.spec.action_size,
             horizon=first.horizon,
             delay=first.delay,
-            make=lambda numbers: TaskVectorEnv([tasks[i] for i in numbers]),
+            make=make,
         )
 
 

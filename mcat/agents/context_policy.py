@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from mcat.agents.networks import MLP
 from mcat.errors import DataError, DivergedError
 from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.translator.configs import Activation
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import Activation, mlp
+from mcat.translator.networks import mlp
 
 FORMAT, KIND = 2, "context policy"
 ACTIVATIONS = get_args(Activation)

@@ -1,8 +1,8 @@
 """Credit for delayed payments: what each single step was worth, though only sums were ever paid.
 
 `none` takes rewards as they came, `uniform` spreads a payment evenly over the steps it is for,
-`ridge` and `learned` fit a reward model r̂(s, a, s'), one for all tasks, to the payments: a linear one
-in closed form, or a network. `auto` takes the linear one while it foretells payments well.
+`ridge` and `learned` fit a reward model r̂(s, a, s'), one for all tasks, to the payments: a linear
+one in closed form, or a network. `auto` takes the linear one while it foretells payments well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mcat.agents.credit_config import CreditConfig, Kind
+from mcat.agents.configs import CreditConfig, CreditKind
 from mcat.agents.credit_network import CreditModel
 from mcat.agents.ridge import RidgeCredit
 from mcat.agents.segments import Segments, paid_segments, uniform_rewards
@@ -49,7 +49,7 @@ class Credit:
         generator: torch.Generator,
     ) -> None:
         self.config, self.delay, self.horizon = config, delay, horizon
-        self.used: Kind = "none"
+        self.used: CreditKind = "none"
         self.ridge = RidgeCredit(observation_size, action_size)
         self.network = CreditModel(observation_size, action_size, config, generator)
         self._replay: Episodes | None = None
@@ -77,7 +77,7 @@ class Credit:
             self._segments = paid_segments(replay, self.delay, self.horizon)
             self.network.fit_scales(replay, self._segments)
 
-    def _choose(self) -> Kind:
+    def _choose(self) -> CreditKind:
         kind = self.config.kind
         if kind in ("ridge", "auto"):
             if self.delay == 1 or len(self.ridge) < LEAST_PAYMENTS:

@@ -1,4 +1,8 @@
-"""A reward model r̂(s, a, s') learned from payments: randomised return decomposition (Ren et al. 2022)."""
+"""A reward model r̂(s, a, s') learned from payments.
+
+After randomised return decomposition (Ren et al. 2022): the mean of r̂ over some steps of a segment,
+drawn anew each time, is to be the payment per step.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mcat.agents.credit_config import CreditConfig
+from mcat.agents.configs import CreditConfig
 from mcat.agents.networks import MLP, minimise
 from mcat.agents.segments import Segments
 from mcat.datasets.views import Episodes, Floats, Indices
@@ -59,9 +63,7 @@ class CreditModel:
         self.config = config
         inputs = 2 * observation_size + action_size
         self._network = MLP((inputs, *config.hidden, 1), 1, generator)
-        self._adam = torch.optim.Adam(
-            self._network.parameters(), config.learning_rate, fused=True
-        )
+        self._adam = torch.optim.Adam(self._network.parameters(), config.learning_rate, fused=True)
         self._steps = 0
         self._input_mean, self._input_spread = torch.zeros(inputs), torch.ones(inputs)
         self._wage_mean, self._wage_spread = torch.zeros(1), torch.ones(1)
@@ -106,7 +108,8 @@ class CreditModel:
 
     def _estimate(self, inputs: Tensor) -> Tensor:
         scaled = (inputs - self._input_mean) / self._input_spread
-        return self._network(scaled)[0]
+        estimate: Tensor = self._network(scaled)[0]
+        return estimate
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that learning changes, by name (no copies)."""

@@ -10,53 +10,14 @@ Actions are in [-1, 1]. Observations may carry a context: the caller concatenate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from mcat.agents.configs import CrossQConfig
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import MLP, draw_weights, minimise, parameter_shapes
-from mcat.errors import UsageError
 from mcat.translator.tensors import Part
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrossQConfig:
-    """The numbers that were found to suit small networks on a laptop (docs/algorithms/crossq.md).
-
-    Attributes:
-        hidden: Layer widths of actor and critics.
-        critic_beta: Adam's β1 for the critics.
-        momentum: How far the critics' running averages go to those of a batch.
-        policy_delay: Critic updates per actor update.
-    """
-
-    hidden: tuple[int, ...] = (128, 128)
-    learning_rate: float = 1e-3
-    critic_beta: float = 0.5
-    momentum: float = 0.01
-    discount: float = 0.99
-    target_noise: float = 0.2
-    target_noise_clip: float = 0.5
-    policy_delay: int = 3
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
-        if not self.hidden or min(self.hidden) < 1:
-            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
-        if not self.learning_rate > 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
-        if not 0 <= self.critic_beta < 1:
-            raise UsageError(f"critic_beta must be in [0, 1), not {self.critic_beta}")
-        if not 0 < self.momentum <= 1:
-            raise UsageError(f"momentum must be in (0, 1], not {self.momentum}")
-        if not 0 <= self.discount <= 1:
-            raise UsageError(f"discount must be in [0, 1], not {self.discount}")
-        if self.target_noise < 0 or self.target_noise_clip < 0:
-            raise UsageError("target_noise and target_noise_clip must not be negative")
-        if self.policy_delay < 1:
-            raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
 
 
 class NormalisedCritics(nn.Module):

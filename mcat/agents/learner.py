@@ -81,10 +81,8 @@ class Learner(ABC):
         """All networks and optimisers."""
 
     @torch.no_grad()
-    def smoothed_action(
-        self, actor: MLP, next_obs: Tensor, spread: float, limit: float
-    ) -> Tensor:
-        """a' = π(s') + clipped noise (target policy smoothing)."""
+    def smoothed_action(self, actor: MLP, next_obs: Tensor, spread: float, limit: float) -> Tensor:
+        """A' = π(s') + clipped noise (target policy smoothing)."""
         action = torch.tanh(actor(next_obs)[0])
         noise = torch.randn(action.shape, generator=self.generator).mul_(spread)
         return action.add_(noise.clamp_(-limit, limit)).clamp_(-1, 1)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mcat.agents.credit_config import CreditConfig
-from mcat.agents.crossq import CrossQConfig
-from mcat.agents.selection import SelectionConfig
-from mcat.agents.sil import ImitationConfig
-from mcat.agents.td3 import TD3Config
+from mcat.agents.configs import (
+    CreditConfig,
+    CrossQConfig,
+    ImitationConfig,
+    SelectionConfig,
+    TD3Config,
+)
 from mcat.envs.families import family as find_family
 from mcat.envs.tasks import Family
 from mcat.errors import UsageError
-from mcat.translator.action import ActionConfig
-from mcat.translator.context import ContextConfig
+from mcat.translator.configs import ActionConfig, ContextConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,6 @@ class MCATConfig:
             raise UsageError(f"batch_size must be at least 1, not {self.batch_size}")
         if self.context.decay:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
-
 
     @property
     def discount(self) -> float:

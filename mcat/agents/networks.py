@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,7 @@ class MLP(nn.Module):
 
 @torch.no_grad()
 def draw_weights(
-    layers: Sequence[Tensor], sizes: Sequence[int], generator: torch.Generator
+    layers: Iterable[Tensor], sizes: Sequence[int], generator: torch.Generator
 ) -> None:
     """Draw weights and biases of layers with so many inputs, as `torch.nn.Linear` does."""
     for index, parameter in enumerate(layers):
@@ -74,8 +74,6 @@ def draw_weights(
 def minimise(adam: torch.optim.Adam, loss: Tensor) -> None:
     """Descend along the gradient of `loss`; no other network's gradients are computed."""
     parameters = adam.param_groups[0]["params"]
-    for parameter, gradient in zip(
-        parameters, torch.autograd.grad(loss, parameters), strict=True
-    ):
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = gradient
     adam.step()

@@ -1,9 +1,9 @@
 """Credit in closed form: the rewards of single steps from sums, by ridge regression.
 
-The rewards of most robots are nearly linear in φ = (s, a, s' - s, a²). If r̂ = w·φ + b, then the mean
-of φ over a paid segment explains the payment per step, so w follows from as many equations as there
-were payments. All steps count, nothing is sampled, and a few dozen payments are enough where a
-network would learn them by heart.
+The rewards of most robots are nearly linear in φ = (s, a, s' - s, a²). If r̂ = w·φ + b, then the
+mean of φ over a paid segment explains the payment per step, so w follows from as many equations as
+there were payments. All steps count, nothing is sampled, and a few dozen payments are enough where
+a network would learn them by heart.
 """
 
 from __future__ import annotations

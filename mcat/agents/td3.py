@@ -6,42 +6,13 @@ Actions are in [-1, 1]. Observations may carry a context: the caller concatenate
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 
 import torch
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import MLP, minimise
-from mcat.errors import UsageError
 from mcat.translator.tensors import Part
-
-
-@dataclass(frozen=True, kw_only=True)
-class TD3Config:
-    """The numbers of the paper's table (algorithms.md §10)."""
-
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    discount: float = 0.99
-    target_rate: float = 0.005  # tau
-    target_noise: float = 0.2
-    target_noise_clip: float = 0.5
-    policy_delay: int = 2  # critic updates per actor and target update
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
-        if not self.hidden or min(self.hidden) < 1:
-            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
-        if not self.learning_rate > 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
-        if not 0 <= self.discount <= 1:
-            raise UsageError(f"discount must be in [0, 1], not {self.discount}")
-        if not 0 < self.target_rate <= 1:
-            raise UsageError(f"target_rate must be in (0, 1], not {self.target_rate}")
-        if self.target_noise < 0 or self.target_noise_clip < 0:
-            raise UsageError("target_noise and target_noise_clip must not be negative")
-        if self.policy_delay < 1:
-            raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
 
 
 class TD3(Learner):
@@ -61,6 +32,7 @@ class TD3(Learner):
         critics = MLP((obs_size + act_size, *config.hidden, 1), 2, generator)
         super().__init__(actor, critics, generator)
         self.config = config
+        self.critics: MLP = critics
         self.actor_target = copy.deepcopy(actor).requires_grad_(False)
         self.critics_target = copy.deepcopy(critics).requires_grad_(False)
         rate = config.learning_rate

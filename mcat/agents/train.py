@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.policies import save_policy
 from mcat.agents.replay import Replay
 from mcat.agents.rollout import Episode, Evaluator
@@ -27,7 +28,7 @@ from mcat.agents.runs import (
     remove_stale_files,
     save_checkpoint,
 )
-from mcat.agents.td3 import TD3, TD3Config
+from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
@@ -338,7 +339,7 @@ class Trainer:
             **provenance(),
         }
         path = self._policy_path(self.step)
-        save_policy(path, self.agent, self.config.task, metadata, overwrite=True)
+        save_policy(path, self.agent.actor, self.config.task, metadata, overwrite=True)
 
     def _policy_path(self, step: int) -> Path:
         return self.config.out / f"policy-{step}.safetensors"

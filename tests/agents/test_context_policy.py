@@ -13,7 +13,8 @@ from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
 from mcat.errors import DataError, DivergedError, MissingInputError
 from mcat.safe_io import load_safetensors, save_safetensors
-from mcat.translator.context import ContextConfig, ContextModel
+from mcat.translator.configs import ContextConfig
+from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of
 from tests.agents.point_mass import HORIZON, tiny_arena
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.context_td3 import PolicyUpdates, encode_all
 from mcat.agents.mcat import MCAT
-from mcat.agents.td3 import TD3, Batch, Imitation, TD3Config
+from mcat.agents.td3 import TD3, Batch, Imitation
 from mcat.config import overlay
 from tests.agents.point_mass import (
     TINY,

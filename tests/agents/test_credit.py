@@ -8,14 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcat.agents.credit import (
-    CreditConfig,
-    CreditModel,
-    Segments,
-    paid_segments,
-    sample_steps,
-    uniform_rewards,
-)
+from mcat.agents.configs import CreditConfig
+from mcat.agents.credit import CreditModel, Segments, paid_segments, sample_steps, uniform_rewards
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, UsageError
 

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from mcat.agents import policies
+from mcat.agents.configs import TD3Config
 from mcat.agents.policies import find_policy, load_policy, packaged_policies, save_policy
-from mcat.agents.td3 import TD3, TD3Config
+from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.safe_io import load_safetensors, save_safetensors

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.networks import MLP, Adam
-from mcat.agents.td3 import TD3, Batch, TD3Config
+from mcat.agents.td3 import TD3, Batch
 from mcat.errors import DataError, UsageError
 from tests.agents.numpy_td3 import NumpyTD3
 

@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from mcat.agents import replay, runs
+from mcat.agents.configs import TD3Config
 from mcat.agents.policies import load_policy
 from mcat.agents.runs import Metrics, load_checkpoint, save_checkpoint
-from mcat.agents.td3 import TD3Config
 from mcat.agents.train import COLUMNS, TrainConfig, Trainer, train
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv

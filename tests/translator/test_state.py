@@ -9,14 +9,15 @@ import torch
 
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, UsageError
-from mcat.translator.context import ContextConfig, ContextModel, train_context
+from mcat.translator.configs import ContextConfig, StateConfig
+from mcat.translator.context import ContextModel, train_context
 from mcat.translator.correspondence import (
     CORRESPONDENCES,
     Correspondence,
     find_correspondence,
 )
 from mcat.translator.policy import TransferredPolicy, Translator
-from mcat.translator.state import StateConfig, StateTranslator, fit_state
+from mcat.translator.state import StateTranslator, fit_state
 from mcat.translator.state_training import StateTraining
 from mcat.translator.windows import Windows
 from tests.translator.systems import LIMBS, THREE_LIMBS, TWO_LIMBS, linear_system
