@@ -17,6 +17,7 @@ import torch
 
 from mcat.agents.algorithm import SHARED, Algorithm, Arena, Round
 from mcat.agents.evaluation import Evaluation
+from mcat.agents.lengths import cut
 from mcat.agents.mcat_config import MetaTrainConfig
 from mcat.agents.rounds import load_rounds, save_round
 from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE
@@ -29,7 +30,7 @@ from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
-EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "return")
+EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
 _COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable")
@@ -109,7 +110,7 @@ class MetaTrainer:
         return new, {
             "step": self.step,
             "iteration": self.iteration,
-            "collect/return": float(np.mean(new.returns)),
+            "collect/return": float(np.mean(new.paces(self.arena.horizon))),
             "collect/transferred": float(np.mean([driver in others for driver in new.drivers])),
             **evaluated,
             **learned,
@@ -119,29 +120,43 @@ class MetaTrainer:
         }
 
     def _collect(self) -> Round:
-        """One episode of each training task."""
+        """As many steps of each training task as a whole episode has, in one piece or several."""
         drivers = self.algorithm.plan()
-        tasks = range(len(drivers))
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
-        policy = self.algorithm.explorer(drivers)
-        found = list(roll_out(self.env, policy, seed=seed, noise=(0.0, 0.0), episodes=len(drivers)))
+        lengths = [self.arena.horizon]
+        if self.config.episode_lengths:
+            rng = np.random.default_rng(seed.spawn(1)[0])
+            lengths = cut(
+                self.config.episode_lengths,
+                horizon=self.arena.horizon,
+                delay=self.arena.delay,
+                rng=rng,
+            )
+        seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
         episodes = EpisodeStore(self.arena.observation_size, self.arena.action_size)
-        for task, episode in zip(tasks, found, strict=True):
-            self.unstable[task] = 0 if episode else self.unstable[task] + 1
-            if self.unstable[task] == MAX_UNSTABLE:
-                raise UnstableError(
-                    f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
-                    " choose milder physics"
-                )
-            if episode:
-                episodes.append_episode(**episode, task=task)
+        drove: list[str] = []
+        for length, piece in zip(lengths, seeds, strict=True):
+            policy = self.algorithm.explorer(drivers)
+            found = roll_out(
+                self.env, policy, seed=piece, noise=(0.0, 0.0), episodes=len(drivers), steps=length
+            )
+            for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
+                self._watch_stability(task, stable=episode is not None)
+                if episode:
+                    episodes.append_episode(**episode, task=task)
+                    drove.append(driver)
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
-        return Round(
-            step=self.step + len(drivers) * self.arena.horizon,
-            episodes=episodes,
-            drivers=tuple(d for d, episode in zip(drivers, found, strict=True) if episode),
-        )
+        step = self.step + len(drivers) * self.arena.horizon
+        return Round(step=step, episodes=episodes, drivers=tuple(drove))
+
+    def _watch_stability(self, task: int, *, stable: bool) -> None:
+        self.unstable[task] = 0 if stable else self.unstable[task] + 1
+        if self.unstable[task] == MAX_UNSTABLE:
+            raise UnstableError(
+                f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
+                " choose milder physics"
+            )
 
     # --- what a run leaves behind ---------------------------------------------------------
 
@@ -166,10 +181,11 @@ class MetaTrainer:
                 "iteration": self.iteration,
                 "task": self.arena.train[task],
                 "driver": driver,
+                "length": int(length),
                 "return": float(value),
             }
-            for task, driver, value in zip(
-                new.episodes.tasks, new.drivers, new.returns, strict=True
+            for task, driver, length, value in zip(
+                new.episodes.tasks, new.drivers, new.episodes.lengths, new.returns, strict=True
             )
         ]
 
@@ -177,7 +193,8 @@ class MetaTrainer:
         """What each task earned and who drove it, in a line."""
         short = {name: name.partition("-")[2] or name for name in self.arena.train}
         parts = [f"iteration {self.iteration}"]
-        for task, driver, value in zip(new.episodes.tasks, new.drivers, new.returns, strict=True):
+        paces = new.paces(self.arena.horizon)
+        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             by = "" if driver == SHARED else f" by {short.get(driver, driver)}"
             parts.append(f"{short[self.arena.train[task]]}{by}: {value:,.0f}")
         if self.earned:

@@ -131,8 +131,7 @@ class MCAT:
         self.rounds = rounds[len(rounds) - self.replay.num_episodes :]  # the store drops the oldest
         self.imitation.add(new.episodes)
         self.credit.add(new.episodes)
-        # A cut episode counts as what a whole one at its pace would have earned.
-        paces = new.returns * self.arena.horizon / new.episodes.lengths
+        paces = new.paces(self.arena.horizon)
         for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             if driver != RANDOM:
                 source = None if driver == SHARED else self.arena.train.index(driver)

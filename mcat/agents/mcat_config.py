@@ -12,6 +12,7 @@ from mcat.agents.configs import (
     SelectionConfig,
     TD3Config,
 )
+from mcat.agents.lengths import check_limits
 from mcat.envs.families import family as find_family
 from mcat.envs.tasks import Family
 from mcat.errors import UsageError
@@ -161,9 +162,9 @@ class MetaTrainConfig:
         delay: Steps between two payments of reward; None for the family's own.
         steps: Environment steps in all, over all tasks.
         seed: The root of all random numbers.
-        episode_lengths: The shortest and the longest episode to collect: their lengths are drawn
-            log-uniformly, as whole payment periods if the shortest has one. One number means up to
-            the horizon, none means whole episodes. Evaluation always runs whole ones.
+        episode_lengths: The shortest and the longest episode to collect; the lengths are drawn at
+            random (see `lengths.draw_length`). One number means up to the horizon, none means whole
+            episodes. Evaluation always runs whole ones.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
         threads: torch threads; the last bits depend on it.
@@ -188,6 +189,7 @@ class MetaTrainConfig:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
         if self.delay is not None and self.delay < 1:
             raise UsageError(f"delay must be at least 1, not {self.delay}")
+        check_limits(self.episode_lengths)
         find_family(self.family)
 
     @property
@@ -198,7 +200,7 @@ class MetaTrainConfig:
 
 
 PRESETS: dict[str, MetaTrainConfig] = {
-    "fast": MetaTrainConfig(mcat=_FAST),
+    "fast": MetaTrainConfig(episode_lengths=(100,), mcat=_FAST),
     "cpu": MetaTrainConfig(mcat=_CPU),
     "paper": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_PRINTED),
     "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),
