@@ -18,7 +18,8 @@ from mcat.agents.networks import MLP, minimise
 from mcat.agents.segments import Segments
 from mcat.datasets.views import Episodes, Floats, Indices
 from mcat.errors import DataError, UsageError
-from mcat.translator.tensors import load_tensors, tensors_of
+from mcat.translator.networks import Normaliser
+from mcat.translator.tensors import Part, load_tensors, tensors_of
 
 CONSTANT = 1e-6  # a spread below this is rounding, not motion
 SCALE_ROWS = 50_000  # rows enough to tell means and spreads
@@ -64,9 +65,7 @@ class CreditModel:
         inputs = 2 * observation_size + action_size
         self._network = MLP((inputs, *config.hidden, 1), 1, generator)
         self._adam = torch.optim.Adam(self._network.parameters(), config.learning_rate, fused=True)
-        self._steps = 0
-        self._input_mean, self._input_spread = torch.zeros(inputs), torch.ones(inputs)
-        self._wage_mean, self._wage_spread = torch.zeros(1), torch.ones(1)
+        self._input, self._wage = Normaliser(inputs), Normaliser(1)
 
     @torch.no_grad()
     def fit_scales(self, episodes: Episodes, segments: Segments) -> None:
@@ -76,16 +75,17 @@ class CreditModel:
         rows = np.linspace(0, len(episodes) - 1, min(len(episodes), SCALE_ROWS)).astype(np.int64)
         input_mean, input_spread = _scale(_inputs(episodes, rows).double())
         wage_mean, wage_spread = _scale(torch.from_numpy(segments.wages).double().unsqueeze(1))
-        if self._steps > 0:  # else there is nothing learned to keep
+        old, pay = self._input, self._wage
+        if self._adam.state:  # else there is nothing learned to keep
             first, first_bias, *_, last, last_bias = self._network.layers
-            first_bias += first @ ((input_mean - self._input_mean) / self._input_spread)
-            first *= input_spread / self._input_spread
-            last *= self._wage_spread / wage_spread
-            last_bias.mul_(self._wage_spread).add_(self._wage_mean - wage_mean).div_(wage_spread)
-        self._input_mean.copy_(input_mean)
-        self._input_spread.copy_(input_spread)
-        self._wage_mean.copy_(wage_mean)
-        self._wage_spread.copy_(wage_spread)
+            first_bias += first @ ((input_mean - old.mean) / old.std)
+            first *= input_spread / old.std
+            last *= pay.std / wage_spread
+            last_bias.mul_(pay.std).add_(pay.mean - wage_mean).div_(wage_spread)
+        old.mean.copy_(input_mean)
+        old.std.copy_(input_spread)
+        pay.mean.copy_(wage_mean)
+        pay.std.copy_(wage_spread)
 
     def step(self, episodes: Episodes, segments: Segments, rng: np.random.Generator) -> Tensor:
         """One step of Adam on random segments; returns the loss, in units of the wages' spread."""
@@ -94,41 +94,39 @@ class CreditModel:
         indices = segments.starts[chosen, None] + places
         estimates = self._estimate(_inputs(episodes, indices.ravel())).view(indices.shape)
         wages = torch.from_numpy(segments.payments[chosen] / segments.lengths[chosen]).float()
-        target = (wages - self._wage_mean) / self._wage_spread
+        target = (wages - self._wage.mean) / self._wage.std
         loss = ((estimates * torch.from_numpy(shares)).sum(1) - target).square().mean()
         minimise(self._adam, loss)
-        self._steps += 1
         return loss.detach()
 
     @torch.no_grad()
     def rewards(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
         """r̂ `(n, 1)` of transitions, observations without context."""
         inputs = torch.cat((obs, action, next_obs - obs), 1)
-        return self._estimate(inputs) * self._wage_spread + self._wage_mean
+        return self._estimate(inputs) * self._wage.std + self._wage.mean
 
     def _estimate(self, inputs: Tensor) -> Tensor:
-        scaled = (inputs - self._input_mean) / self._input_spread
-        estimate: Tensor = self._network(scaled)[0]
+        estimate: Tensor = self._network(self._input(inputs))[0]
         return estimate
+
+    @property
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "network": self._network,
+            "adam": self._adam,
+            "input": self._input,
+            "wage": self._wage,
+        }
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that learning changes, by name (no copies)."""
-        return tensors_of(network=self._network, adam=self._adam) | {
-            "steps": torch.tensor(self._steps),
-            "input.mean": self._input_mean,
-            "input.spread": self._input_spread,
-            "wage.mean": self._wage_mean,
-            "wage.spread": self._wage_spread,
-        }
+        return tensors_of(**self._parts)
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` gave; learning goes on as if it had never stopped."""
         try:
-            load_tensors(tensors, network=self._network, adam=self._adam)
-            self._steps = int(tensors["steps"])
-            for name in ("input.mean", "input.spread", "wage.mean", "wage.spread"):
-                self.tensors()[name].copy_(tensors[name])
-        except (KeyError, ValueError, RuntimeError) as error:
+            load_tensors(tensors, **self._parts)
+        except ValueError as error:
             raise DataError(f"not a state of this credit model: {error}") from error
 
 

@@ -115,9 +115,10 @@ class Learner(ABC):
             DataError: if it is the state of another learner.
         """
         try:
+            updates, actor_loss = int(tensors["updates"]), tensors["actor_loss"].clone()
+            generator = tensors["generator"]
             load_tensors(tensors, **self.parts)
-            self.updates = int(tensors["updates"])
-            self._actor_loss = tensors["actor_loss"].clone()
-            self.generator.set_state(tensors["generator"])
+            self.updates, self._actor_loss = updates, actor_loss
+            self.generator.set_state(generator)
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             raise DataError(f"not a state of this learner: {error}") from error

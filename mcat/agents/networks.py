@@ -74,6 +74,7 @@ def draw_weights(
 def minimise(adam: torch.optim.Adam, loss: Tensor) -> None:
     """Descend along the gradient of `loss`; no other network's gradients are computed."""
     parameters = adam.param_groups[0]["params"]
-    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
-        parameter.grad = gradient
+    gradients = torch.autograd.grad(loss, parameters)
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient.contiguous()  # the fused step reads memory as if it were so
     adam.step()

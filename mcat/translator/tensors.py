@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,21 +25,28 @@ def tensors_of(**parts: Part) -> dict[str, Tensor]:
 
 
 def load_tensors(tensors: Mapping[str, Tensor], **parts: Part) -> None:
-    """Take over what `tensors_of` gave for parts of the same names and shapes.
+    """Take over what `tensors_of` gave for parts of the same names and shapes, all or nothing.
 
     Raises:
         ValueError: if a tensor is missing, left over, or of another shape or type.
     """
-    for part, owner in parts.items():
-        own = {
+    states = {
+        part: {
             name.removeprefix(f"{part}/"): tensor
             for name, tensor in tensors.items()
             if name.startswith(f"{part}/")
         }
+        for part in parts
+    }
+    for part, owner in parts.items():
+        misfit = _misfit(owner, states[part])
+        if misfit is not None:
+            raise ValueError(f"no fitting '{part}/{misfit}'; was it another network?")
+    for part, owner in parts.items():
         if isinstance(owner, nn.Module):
-            _load_module(part, owner, own)
+            owner.load_state_dict(states[part])
         else:
-            _load_optimiser(part, owner, own)
+            owner.load_state_dict({"state": _moments(states[part]), **_settings(owner)})
 
 
 def _state(owner: Part) -> dict[str, Tensor]:
@@ -51,28 +59,34 @@ def _state(owner: Part) -> dict[str, Tensor]:
     }
 
 
-def _load_module(part: str, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    state = module.state_dict()
-    for name in state.keys() | tensors.keys():
-        found, own = tensors.get(name), state.get(name)
-        if found is None or own is None or (found.shape, found.dtype) != (own.shape, own.dtype):
-            raise ValueError(f"no fitting '{part}/{name}'; was it another network?")
-    module.load_state_dict(dict(tensors))
+def _misfit(owner: Part, tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of a tensor that `owner` has no place for or cannot do without."""
+    if isinstance(owner, nn.Module):
+        own = owner.state_dict()
+    else:  # without any it has not stepped yet, else every parameter has all
+        shapes = [p for group in owner.param_groups for p in group["params"]]
+        names = {name.partition(".")[2] for name in tensors}
+        own = {
+            f"{number}.{name}": torch.zeros(()) if name == "step" else parameter
+            for number, parameter in enumerate(shapes)
+            for name in names
+        }
+    for name in sorted(own.keys() | tensors.keys()):
+        found, place = tensors.get(name), own.get(name)
+        if found is None or place is None:
+            return name
+        if (found.shape, found.dtype) != (place.shape, place.dtype):
+            return name
+    return None
 
 
-def _load_optimiser(
-    part: str, optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor]
-) -> None:
+def _moments(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
     state: dict[int, dict[str, Tensor]] = {}
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    for name, tensor in tensors.items():
-        number, _, moment = name.partition(".")
-        if not number.isdecimal() or int(number) >= len(parameters):
-            raise ValueError(f"no parameter for '{part}/{name}'; was it another network?")
-        if tensor.shape not in ((), parameters[int(number)].shape):
-            raise ValueError(f"no fitting '{part}/{name}'; was it another network?")
-        state.setdefault(int(number), {})[moment] = tensor
-    if state and len(state) < len(parameters):
-        raise ValueError(f"'{part}' lacks moments of some parameters; was it another network?")
-    groups = optimiser.state_dict()["param_groups"]
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
+    for key, tensor in tensors.items():
+        number, _, name = key.partition(".")
+        state.setdefault(int(number), {})[name] = tensor
+    return state
+
+
+def _settings(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    return {"param_groups": optimiser.state_dict()["param_groups"]}

@@ -106,13 +106,13 @@ def test_a_policy_in_training_follows_its_networks():
     own = policy()
     states = np.ones((1, 2))
     before = own.begin()(states)
-    own.actor.flat.mul_(2)
+    own.actor.layers[0].data.mul_(2)
     assert not np.array_equal(own.begin()(states), before)
 
 
 CHANGES = {
     "another kind": lambda arrays, header: header.update(kind="policy"),
-    "a later format": lambda arrays, header: header.update(format=2),
+    "a later format": lambda arrays, header: header.update(format=3),
     "no history": lambda arrays, header: header.pop("history"),
     "a longer history": lambda arrays, header: header.update(history=4),
     "no numbers as sizes": lambda arrays, header: header.update(actor_sizes="6, 16, 2"),
@@ -120,7 +120,9 @@ CHANGES = {
     "an unknown activation": lambda arrays, header: header.update(activation="sin"),
     "a wider encoder": lambda arrays, header: header.update(encoder_sizes=[12, 9, 6, 4]),
     "no encoder": lambda arrays, header: header.update(encoder_sizes=[]),
-    "one weight for all": lambda arrays, header: arrays.update(actor=arrays["actor"][:1]),
+    "one weight for all": lambda arrays, header: arrays.update(
+        {"actor.layers.0": arrays["actor.layers.0"][:, :1]}
+    ),
     "no spread": lambda arrays, header: arrays.pop("spread"),
     "another spread": lambda arrays, header: arrays.update(spread=np.ones(3, np.float32)),
     "one layer too many": lambda arrays, header: arrays.update({"encoder.9.weight": np.ones(3)}),
@@ -155,6 +157,6 @@ def test_a_damaged_or_missing_file_is_refused(tmp_path):
 
 def test_weights_that_grew_beyond_all_bounds_do_not_act():
     own = policy()
-    own.actor.flat.fill_(float("nan"))
+    own.actor.layers[0].data.fill_(float("nan"))
     with pytest.raises(DivergedError, match="NaN"):
         own.begin()(np.zeros((2, 2)))
