@@ -21,7 +21,11 @@ def check_limits(limits: Sequence[int]) -> None:
     Raises:
         UsageError: naming them.
     """
-    if len(limits) > 2 or any(limit < 1 for limit in limits) or sorted(limits) != list(limits):
+    if (
+        not 1 <= len(limits) <= 2
+        or any(limit < 1 for limit in limits)
+        or sorted(limits) != list(limits)
+    ):
         text = ",".join(map(str, limits))
         raise UsageError(
             f"episode lengths must be a shortest and a longest such as 100,1000, not {text}"
@@ -34,15 +38,12 @@ def draw_length(
     """The length of one episode.
 
     Args:
-        limits: The shortest and the longest; without a longest the horizon; without any, whole
-            episodes.
+        limits: The shortest and the longest; without a longest the horizon.
         horizon: Steps of a whole episode.
         delay: Steps between two payments. Lengths are whole numbers of these, so that every step
             is paid for; the longest may be the horizon, where what is owed is paid.
         rng: Draws log-uniformly, so that all orders of magnitude are equally likely.
     """
-    if not limits:
-        return horizon
     longest = min(horizon, limits[1] if len(limits) == 2 else horizon)
     shortest = min(max(limits[0], delay), longest)
     drawn = math.exp(rng.uniform(math.log(shortest), math.log(longest)))
@@ -56,7 +57,7 @@ def cut(limits: Sequence[int], *, horizon: int, delay: int, rng: np.random.Gener
     while left:
         length = draw_length(limits, horizon=horizon, delay=delay, rng=rng)
         # A rest too short for an episode of its own goes with the last one.
-        length = left if left - length < max(delay, *limits[:1], 1) else length
+        length = left if left - length < max(delay, limits[0]) else length
         lengths.append(length)
         left -= length
     return lengths

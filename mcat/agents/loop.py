@@ -52,6 +52,13 @@ class MetaTrainer:
     def __init__(
         self, config: MetaTrainConfig, arena: Arena, algorithm: Algorithm, out: Path
     ) -> None:
+        by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
+        if config.episode_lengths is not None and arena.horizon % arena.delay and not by_model:
+            raise UsageError(
+                f"episodes of random length leave steps unpaid where the horizon, {arena.horizon},"
+                f" is no multiple of the delay, {arena.delay}: add --credit auto or"
+                " --episode-lengths none"
+            )
         self.config, self.arena, self.algorithm, self.out = config, arena, algorithm, out
         self.env = arena.make(range(len(arena.train)))
         self.evaluation = Evaluation(arena, config.evaluation_episodes, config.seed)
@@ -124,7 +131,7 @@ class MetaTrainer:
         drivers = self.algorithm.plan()
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
         lengths = [self.arena.horizon]
-        if self.config.episode_lengths:
+        if self.config.episode_lengths is not None:
             rng = np.random.default_rng(seed.spawn(1)[0])
             lengths = cut(
                 self.config.episode_lengths,

@@ -163,7 +163,7 @@ class MetaTrainConfig:
         steps: Environment steps in all, over all tasks.
         seed: The root of all random numbers.
         episode_lengths: The shortest and the longest episode to collect; the lengths are drawn at
-            random (see `lengths.draw_length`). One number means up to the horizon, none means whole
+            random (see `lengths.draw_length`). One number means up to the horizon, None whole
             episodes. Evaluation always runs whole ones.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
@@ -175,7 +175,7 @@ class MetaTrainConfig:
     delay: int | None = None
     steps: int = 200_000
     seed: int = 0
-    episode_lengths: tuple[int, ...] = ()
+    episode_lengths: tuple[int, ...] | None = None
     evaluate_every: int = 5
     evaluation_episodes: int = 5
     threads: int = 1
@@ -189,7 +189,8 @@ class MetaTrainConfig:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
         if self.delay is not None and self.delay < 1:
             raise UsageError(f"delay must be at least 1, not {self.delay}")
-        check_limits(self.episode_lengths)
+        if self.episode_lengths is not None:
+            check_limits(self.episode_lengths)
         find_family(self.family)
 
     @property
