@@ -83,7 +83,8 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
     for packaged in packaged_policies():
         if packaged.task == dense and packaged.level == "mediocre":
             return packaged.path
-    from mcat.agents.train import TrainConfig, train
+    from mcat.agents.train import train
+    from mcat.agents.train_config import TrainConfig
 
     steps = MEDIOCRE_STEPS.get(task.robot, DEFAULT_MEDIOCRE_STEPS)
     out = runs / f"{dense.label()}-mediocre"
