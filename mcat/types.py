@@ -1,9 +1,9 @@
-"""Types that several packages share, and the check of what policies are given."""
+"""What several packages know of policies: their types, how they begin, what they are given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,23 @@ from mcat.errors import DataError, UsageError
 
 PolicyFunction = Callable[[NDArray[Any]], NDArray[Any]]
 """Anything that maps observations `(n, obs)` to actions `(n, act)`."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A policy that acts on what it has seen of an episode so far."""
+
+    def begin(self) -> PolicyFunction:
+        """The policy at the start of episodes in lockstep, to be called once per step."""
+        ...
+
+
+AnyPolicy = PolicyFunction | Remembering
+
+
+def begun(policy: AnyPolicy) -> PolicyFunction:
+    """The policy at the start of episodes: one with a memory starts with an empty one."""
+    return policy.begin() if isinstance(policy, Remembering) else policy
 
 
 def require_observations(obs: ArrayLike, size: int) -> NDArray[np.float32]:

@@ -9,7 +9,7 @@ from typing import Any
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
-from mcat.safe_io import read_json
+from mcat.safe_io import load_safetensors, read_json
 
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
 POLICY_FILE, BEST_POLICY_FILE = "policy.safetensors", "policy-best.safetensors"
@@ -88,6 +88,37 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: it lacks {error}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
+
+
+def policy_file(folder: Path, *, best: bool = False) -> Path:
+    """Where the policy of a run is: the latest, or the one that earned most on what it learns.
+
+    Raises:
+        MissingInputError: if the folder is none of a run, or there is no policy yet.
+    """
+    record = read_record(folder)
+    if record.kind == "metatrain":
+        path = folder / (BEST_POLICY_FILE if best else POLICY_FILE)
+        if not path.is_file():
+            raise MissingInputError(f"{folder} has no {path.name} yet: let the run go on")
+        return path
+    snapshots = {
+        int(path.stem.rpartition("-")[2]): path
+        for path in folder.glob("policy-*.safetensors")
+        if path.stem.removeprefix("policy-").isdecimal()
+    }
+    if not snapshots:
+        raise MissingInputError(f"{folder} has no policy yet: let the run go on")
+    if best:
+        return max(snapshots.values(), key=_mean_return)
+    return snapshots[max(snapshots)]
+
+
+def _mean_return(path: Path) -> float:
+    value = load_safetensors(path)[1].get("mean_return")
+    if not isinstance(value, int | float):
+        raise DataError(f"{path}: it does not say what it earned")
+    return value
 
 
 def _of_family(content: dict[str, Any]) -> dict[str, Any]:
