@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from mcat.agents.algorithm import Arena
+from mcat.agents.limits import require_bearable, require_room
 from mcat.agents.loop import RESUME_MAY_CHANGE, MetaTrainer, MetaTrainResult
 from mcat.agents.mcat import MCAT
 from mcat.agents.mcat_config import GOOD_ENOUGH, MetaTrainConfig
@@ -116,8 +117,15 @@ def _described(arena: Arena) -> dict[str, Any]:
 
 
 def _trainer(config: MetaTrainConfig, out: Path) -> MetaTrainer:
-    torch.set_num_threads(config.threads)
     family = config.tasks
+    require_bearable(to_json(config))
+    require_room(
+        family.tasks[0],
+        config.evaluation_episodes,
+        tasks=len(family.tasks),
+        key="evaluation_episodes",
+    )
+    torch.set_num_threads(config.threads)
     arena = Arena.of(family)
     settings = config.mcat
     if settings.good_enough is None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.agents.limits import require_room
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.types import AnyPolicy, begun
@@ -63,6 +64,7 @@ class Evaluator:
     """Deterministic episodes in lockstep, from the same starts every time."""
 
     def __init__(self, task: Task, episodes: int, seed: int, workers: int = 1) -> None:
+        require_room(task, episodes)
         self._env = TaskVectorEnv([task] * episodes, workers=workers)
         self._seed = seed
 

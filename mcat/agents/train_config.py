@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mcat.agents.limits import require_bearable
 from mcat.agents.td3 import TD3Config
 from mcat.config import to_json, typed
 from mcat.envs.tasks import Task
@@ -58,6 +59,7 @@ class TrainConfig:
         ):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        require_bearable(self.to_dict())
         if self.seed < 0:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
         if self.start_steps < 0 or self.exploration < 0:

@@ -104,8 +104,10 @@ def _evaluate_policy(
     quiet: bool,
     as_json: bool,
 ) -> None:
+    from mcat.agents.limits import require_room
     from mcat.agents.transferred import evaluation_runs, run_episodes
 
+    require_room(task, episodes)
     runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     if as_json:
@@ -135,9 +137,12 @@ def _evaluate_run(
         ensure_writable_output(video, overwrite=True)
         backend.choose()  # before mujoco is imported
 
+    from mcat.agents.limits import require_room
     from mcat.agents.run_evaluation import evaluate_run, film_run, means, open_run
 
     deployed = open_run(folder, split, best=best)
+    for task in deployed.tasks.values():
+        require_room(task, episodes)
     returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     if as_json:
         splits = deployed.splits
