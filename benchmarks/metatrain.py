@@ -293,7 +293,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         iterations(size, out)
-        rounds = [new.episodes for new in load_rounds(out / "replay", 2 + size.iterations)]
+        rounds = [
+            new.episodes for new in load_rounds(out / "replay", [None] * (2 + size.iterations))
+        ]
     forward_models(size, rounds)
     policy_updates(size)
 

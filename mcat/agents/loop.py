@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +23,10 @@ from mcat.agents.mcat_config import MetaTrainConfig
 from mcat.agents.rounds import load_rounds, save_round
 from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE
 from mcat.agents.runs import Log, Metrics, load_checkpoint, save_checkpoint
+from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
-from mcat.errors import DataError, UnstableError, UsageError
+from mcat.errors import DataError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
@@ -33,7 +35,8 @@ MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
-_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable")
+_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals")
+RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,27 +70,31 @@ class MetaTrainer:
         self.best: float | None = None  # eval/train of the best policy so far
         self.earned: dict[str, float] = {}  # by the latest evaluation
         self.unstable = [0] * len(arena.train)  # rounds in a row that diverged
+        self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
+        self.logs = {
+            "metrics": Log(out / "metrics.csv", self._columns),
+            "episodes": Log(out / "episodes.csv", EPISODE_COLUMNS),
+        }
 
     def run(self, *, quiet: bool = False) -> MetaTrainResult:
-        """Go on to the configured number of steps."""
+        """Go on to the configured number of steps, if they are not made already."""
         config = self.config
         with io_errors(self.out, "write"):
             self.checkpoints.mkdir(exist_ok=True)
             self.rounds.mkdir(exist_ok=True)
-        episodes = Log(self.out / "episodes.csv", EPISODE_COLUMNS, until=self.step)
         label = f"meta-training {config.family}"
         with (
             Interrupts() as stop,
-            Metrics(self.out, self._columns, until=self.step) as metrics,
+            Metrics(self.logs["metrics"], until=self.step) as metrics,
             Progress(label, config.steps, done=self.step, quiet=quiet) as progress,
         ):
             while self.step < config.steps:
                 watch = Watch(self.out, stop, progress, f"iteration {self.iteration + 1}")
                 new, row = self._iterate(watch)
                 metrics.add(row)
-                episodes.add(*self._episode_rows(new))
-                save_round(self.rounds, self.iteration, new)
+                self.logs["episodes"].add(*self._episode_rows(new))
+                self.seals.append(save_round(self.rounds, self.iteration, new))
                 self._save()
                 progress.advance(self.step - progress.done, note=self._note(new))
         return MetaTrainResult(
@@ -231,33 +238,43 @@ class MetaTrainer:
         state = {
             "kind": "metatrain checkpoint",
             "algorithm": self.algorithm.state(),
+            "logs": {name: log.text for name, log in self.logs.items()},
             **{name: getattr(self, name) for name in _COUNTERS},
         }
-        save_checkpoint(self.checkpoints, self.step, tensors, state)
+        save_checkpoint(self.checkpoints, self.step, tensors, state, self._settings)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What makes it this run."""
+        values = to_json(self.config)
+        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
 
     def restore(self, announce: Callable[[str], None] = lambda text: None) -> None:
-        """Return to the newest sound checkpoint; without one the run starts again."""
-        checkpoint = load_checkpoint(self.checkpoints, announce)
+        """Return to the newest sound checkpoint; before the first one the run starts again."""
+        checkpoint = load_checkpoint(self.checkpoints, self._settings, announce)
         if checkpoint is None:
+            if len(list(self.rounds.glob("round-*"))) > 1:  # the first was followed by one
+                raise MissingInputError(
+                    f"{self.checkpoints} is empty, but the run has come further: restore it from a"
+                    " copy, or start another run"
+                )
             return
         arrays, state = checkpoint
         try:
             for name in _COUNTERS:
                 setattr(self, name, state[name])
-            for old in load_rounds(self.rounds, self.iteration):
+            for old in load_rounds(self.rounds, self.seals):
                 self.algorithm.remember(old)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.algorithm.load(tensors, state["algorithm"])
+            for name, log in self.logs.items():
+                log.restore(state["logs"][name], announce)
         except DataError:  # a ValueError too, but it says which file is damaged
             raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(
                 f"{self.checkpoints}: not a checkpoint of this run's networks ({error})"
             ) from error
-        if self.step >= self.config.steps:
-            raise UsageError(
-                f"{self.out} has made {self.step:,} steps already: ask for more with --steps"
-            )
 
 
 class Watch:

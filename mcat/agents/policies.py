@@ -9,11 +9,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mcat.agents.context_policy import KIND as CONTEXT_POLICY
+from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.networks import MLP, parameter_shapes
+from mcat.agents.run_record import policy_file
 from mcat.envs.tasks import Task
-from mcat.errors import DataError, UsageError
+from mcat.errors import DataError, MissingInputError, UsageError
+from mcat.formats import require_format, stamp
 from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy, PolicyFunction, Remembering, require_observations
 
 FORMAT = 1
 LEVELS = ("good", "mediocre")
@@ -31,15 +35,27 @@ class Policy:
     def __init__(self, actor: MLP, task: Task, metadata: dict[str, Any]) -> None:
         self.actor, self.task, self.metadata = actor, task, metadata
 
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation."""
+        return self.actor.sizes[0]
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action."""
+        return self.actor.sizes[-1]
+
     @torch.no_grad()
     def __call__(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:
-        """The deterministic actions."""
-        actions: NDArray[np.float32] = torch.tanh(self.actor(_tensor(obs))[0]).numpy()
-        return actions
+        """The deterministic actions; one observation `(obs,)` gives one action `(act,)`.
 
-
-def _tensor(array: NDArray[np.floating]) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(array, dtype=np.float32))
+        Raises:
+            UsageError: if the observations have another shape.
+            DataError: if one is NaN or infinite.
+        """
+        rows = torch.from_numpy(require_observations(obs, self.observation_size))
+        actions: NDArray[np.float32] = torch.tanh(self.actor(rows)[0]).numpy()
+        return actions if np.ndim(obs) == 2 else actions[0]
 
 
 def save_policy(
@@ -47,7 +63,7 @@ def save_policy(
 ) -> None:
     """Write an actor; layers are named and laid out as in `torch.nn.Linear`."""
     header = {
-        "format": FORMAT,
+        **stamp(FORMAT),
         "kind": "policy",
         "task": task.to_dict(),
         "actor_sizes": list(actor.sizes),
@@ -59,22 +75,28 @@ def save_policy(
     save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
 
 
-def load_policy(path: StrPath) -> Policy:
-    """Read a policy; no code in the file is ever run.
+def load_policy(path: StrPath) -> Policy | ContextPolicy:
+    """Read a policy of `mcat train` or `mcat metatrain`; no code in the file is ever run.
+
+    Args:
+        path: The file, or the folder of a run, which means its latest one.
 
     Raises:
         MissingInputError: if it is not there.
         DataError: if it is damaged or not a policy.
     """
+    if Path(path).is_dir():
+        path = policy_file(Path(path))
     arrays, metadata = load_safetensors(path)
+    if metadata.get("kind") == CONTEXT_POLICY:
+        return ContextPolicy.of_file(arrays, metadata, path)
     if metadata.get("kind") != "policy":
         raise DataError(f"{path}: not a policy of mcat")
-    if metadata.get("format") != FORMAT:
-        raise DataError(f"{path}: format {metadata.get('format')}; this mcat reads {FORMAT}")
+    require_format(metadata, FORMAT, path)
     try:
         task = Task.from_dict(metadata["task"])
         actor = _network("actor", metadata["actor_sizes"], arrays)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: its header does not describe a policy ({error})") from error
     return Policy(actor, task, metadata)
 
@@ -120,17 +142,18 @@ def packaged_policies() -> list[PackagedPolicy]:
     return found
 
 
-def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
+def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:
     """The policy that `name` means for `task`.
 
     Args:
         name: "good" or "mediocre" (packaged), "random", "scripted", "scripted:push" (another
-            robot's), or a path.
+            robot's), or what `load_policy` takes.
         task: What it shall act on; rewards' delay and the horizon do not matter.
         rng: Draws the actions of "random".
 
     Raises:
         UsageError: if there is no such policy, or it is made for other spaces.
+        MissingInputError: if there is no such file.
     """
     if name == "random":
         size = task.spec.action_size
@@ -139,17 +162,35 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFuncti
         return _scripted(name, task)
     if name in LEVELS:
         return load_policy(packaged_path(name, task))
-    if not Path(name).is_file():
+    if not Path(name).exists():
+        if Path(name).name != name or Path(name).suffix:
+            raise MissingInputError(f"there is no policy {name}")
         raise UsageError(
-            f"no policy '{name}': choose {', '.join(LEVELS)}, random, scripted or a file"
+            f"no policy '{name}': choose {', '.join(LEVELS)}, random, scripted, a file or a run"
         )
     policy = load_policy(name)
+    sizes = policy.observation_size, policy.action_size
     spaces = task.spec.observation_size, task.spec.action_size
-    if (policy.actor.sizes[0], policy.actor.sizes[-1]) != spaces:
+    if sizes != spaces:
+        made_for = policy.task.label() if isinstance(policy, Policy) else policy.family
         raise UsageError(
-            f"policy {name} is for {policy.task.label()} and does not fit {task.label()}:"
-            f" {policy.actor.sizes[0]} observations and {policy.actor.sizes[-1]} actions"
-            f" against {spaces[0]} and {spaces[1]}"
+            f"policy {name} is for {made_for} and does not fit {task.label()}: {sizes[0]}"
+            f" observations and {sizes[1]} actions against {spaces[0]} and {spaces[1]}"
+        )
+    return policy
+
+
+def find_source_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
+    """`find_policy`, of policies whose actions can be translated.
+
+    Raises:
+        UsageError: also if it is one of `mcat metatrain`.
+    """
+    policy = find_policy(name, task, rng)
+    if isinstance(policy, Remembering):
+        raise UsageError(
+            f"policy {name} finds out by itself which machine it is on, so there is nothing to"
+            f" translate: run it by mcat evaluate --policy {name} --env {task.robot}"
         )
     return policy
 

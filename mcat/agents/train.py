@@ -7,7 +7,8 @@ has its actions, which is enough to bring it back (`rollout.Episode`).
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,28 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from mcat.agents.configs import TD3Config
 from mcat.agents.policies import save_policy
-from mcat.agents.replay import Replay
+from mcat.agents.replay import Replay, saved_rows
 from mcat.agents.rollout import Episode, Evaluator
+from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
 from mcat.agents.runs import (
+    Log,
     Metrics,
     create_run_folder,
     load_checkpoint,
+    note_other_code,
     provenance,
     remove_stale_files,
     save_checkpoint,
 )
 from mcat.agents.td3 import TD3
-from mcat.envs.tasks import Task
+from mcat.agents.train_config import RESUME_MAY_CHANGE, TrainConfig
+from mcat.config import differences
 from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
+from mcat.formats import stamp
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
-from mcat.safe_io import Arrays, claimed, read_json, write_json
+from mcat.safe_io import Arrays, claimed, io_errors, read_json, write_json
 
 COLUMNS = (
     "step",
@@ -59,67 +64,6 @@ _COUNTERS = (
     "loss_count",
     "latest_returns",
 )
-# What may differ when a run goes on; everything else would make it another run.
-RESUME_MAY_CHANGE = frozenset({"steps", "snapshots", "checkpoint_every"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """Everything a training run depends on (algorithms.md §1.3, §10).
-
-    Attributes:
-        task: The task; rewards are dense if its delay is 1.
-        out: The run's folder; made anew, or gone on with if `resume`.
-        steps: Environment steps in all.
-        snapshots: Steps at which the policy is saved; the last step always is.
-        start_steps: Steps of uniformly random actions before learning starts.
-        exploration: Standard deviation of the noise on the actions after that.
-        threads: torch threads; part of the config because the last bits depend on it.
-    """
-
-    task: Task
-    out: Path
-    steps: int = 300_000
-    snapshots: tuple[int, ...] = ()
-    seed: int = 0
-    start_steps: int = 25_000
-    exploration: float = 0.1
-    batch_size: int = 256
-    replay_capacity: int = 1_000_000
-    evaluate_every: int = 5_000
-    evaluation_episodes: int = 10
-    checkpoint_every: int = 20_000
-    threads: int = 1
-    td3: TD3Config = field(default_factory=TD3Config)
-    resume: bool = False
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "batch_size",
-            "evaluate_every",
-            "evaluation_episodes",
-            "checkpoint_every",
-            "threads",
-        ):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.seed < 0:
-            raise UsageError(f"seed must be 0 or more, not {self.seed}")
-        if self.start_steps < 0 or self.exploration < 0:
-            raise UsageError("start_steps and exploration must not be negative")
-        if self.replay_capacity < self.task.horizon:
-            raise UsageError(f"the replay must hold an episode of {self.task.horizon} steps")
-        late = [step for step in self.snapshots if not 1 <= step <= self.steps]
-        if late:
-            raise UsageError(f"snapshot {late[0]} is outside the run's {self.steps} steps")
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `run.json` keeps: all that the numbers of the run depend on."""
-        values = asdict(self) | {"task": self.task.to_dict(), "snapshots": list(self.snapshots)}
-        values["td3"]["hidden"] = list(self.td3.hidden)
-        return {key: v for key, v in values.items() if key not in ("out", "resume", "quiet")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +75,15 @@ class TrainResult:
     mean_return: float
 
 
-def train(config: TrainConfig) -> TrainResult:
+def train(config: TrainConfig, announce: Callable[[str], None] = lambda text: None) -> TrainResult:
     """Train a policy; Ctrl-C and SIGTERM save at once and raise, `resume=True` goes on.
 
+    Args:
+        config: Of the run.
+        announce: Told what is odd on resuming: other code, a damaged checkpoint.
+
     Raises:
+        DataError: if the record, the checkpoints and the replay of a run do not belong together.
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came and everything is saved.
     """
@@ -143,35 +92,45 @@ def train(config: TrainConfig) -> TrainResult:
         trainer = Trainer(config)  # refuses what cannot work before anything is made
         if not config.resume:
             create_run_folder(config.out)
-        elif not (config.out / "run.json").is_file():
+        elif not (config.out / RECORD_FILE).is_file():
             raise MissingInputError(f"no run to resume in {config.out}: start it without --resume")
         with claimed(config.out / ".lock", str(config.out)):
             remove_stale_files(config.out)
-            record = _record(config)
+            record = _record(config, announce)
             if config.resume:
-                trainer.resume()
-            write_json(config.out / "run.json", record, overwrite=True)
-            with Metrics(config.out, COLUMNS, until=trainer.step) as metrics:
-                trainer.run(metrics, stop)
+                trainer.resume(announce)
+            write_json(config.out / RECORD_FILE, record, overwrite=True)
+            trainer.run(stop)
     return trainer.result()
 
 
-def _record(config: TrainConfig) -> dict[str, Any]:
+def read_config(folder: Path) -> TrainConfig:
+    """The config of a run of `mcat train`, for going on with it.
+
+    Raises:
+        MissingInputError: if the folder holds none.
+        DataError: if it is another command's or damaged.
+    """
+    record = read_record(folder, kinds=("train",))
+    try:
+        return replace(TrainConfig.from_dict(record.config, folder), resume=True)
+    except DataError as error:
+        raise DataError(f"{folder / RECORD_FILE}: {error}") from error
+
+
+def _record(config: TrainConfig, announce: Callable[[str], None]) -> dict[str, Any]:
     """What `run.json` shall say; on resuming, only if this is still the same run."""
     new = config.to_dict()
     if not config.resume:
-        return {"config": new, **provenance()}
-    record: dict[str, Any] = read_json(config.out / "run.json")
-    old = record.get("config") if isinstance(record, dict) else None
-    if not isinstance(old, dict):
-        raise DataError(f"{config.out / 'run.json'}: not the record of a training run")
-    changed = sorted(key for key in new.keys() | old.keys() if new.get(key) != old.get(key))
-    fixed = [key for key in changed if key not in RESUME_MAY_CHANGE]
-    if fixed:
+        return {**stamp(RECORD_FORMAT), "kind": "train", "config": new, **provenance()}
+    read_record(config.out, kinds=("train",))  # refuses what is not one
+    record: dict[str, Any] = read_json(config.out / RECORD_FILE)
+    own = {key: value for key, value in record["config"].items() if key not in RESUME_MAY_CHANGE}
+    if fixed := differences(own, config.settings):
         raise UsageError(
-            f"{config.out} was started with other values of {', '.join(fixed)}:"
-            " resume it with those, or start another run"
+            f"{config.out} was started otherwise ({'; '.join(fixed)}): start another run"
         )
+    note_other_code(record, announce)
     return record | {"config": new}
 
 
@@ -205,16 +164,21 @@ class Trainer:
         self.latest_returns: list[float] = []
         self.checkpoints = config.out / "checkpoints"
         self.segments = config.out / "replay"
+        self.log = Log(config.out / "metrics.csv", COLUMNS)
         self._begin_episode()
 
-    def run(self, metrics: Metrics, stop: Interrupts) -> None:
+    def run(self, stop: Interrupts) -> None:
         """Go on to the configured number of steps."""
         config = self.config
-        self.checkpoints.mkdir(exist_ok=True)
-        self.segments.mkdir(exist_ok=True)
+        with io_errors(config.out, "write"):
+            self.checkpoints.mkdir(exist_ok=True)
+            self.segments.mkdir(exist_ok=True)
         started, before = time.monotonic(), self.seconds
         label = f"training {config.task.label()}"
-        with Progress(label, config.steps, "steps", done=self.step, quiet=config.quiet) as progress:
+        with (
+            Metrics(self.log, until=self.step) as metrics,
+            Progress(label, config.steps, "steps", done=self.step, quiet=config.quiet) as progress,
+        ):
             while self.step < config.steps:
                 self._one_step()
                 self.seconds = before + time.monotonic() - started
@@ -229,8 +193,8 @@ class Trainer:
                 if stop.requested and self.step < config.steps:
                     self.save()
                     raise stop.error(
-                        f"stopped after {self.step} steps, saved in {config.out}:"
-                        " the same command with --resume goes on"
+                        f"stopped after {self.step} steps, all saved:"
+                        f" mcat train --resume {config.out} goes on"
                     )
 
     def result(self) -> TrainResult:
@@ -358,31 +322,48 @@ class Trainer:
             "kind": "checkpoint",
             "rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()},
             "replay_added": self.replay.added,
+            "replay_seals": self.replay.seals,
             "episode_seed": self.episode.seed,
             "episode_length": self.episode.length,
+            "log": self.log.text,
             **{name: getattr(self, name) for name in _COUNTERS},
         }
-        save_checkpoint(self.checkpoints, self.step, tensors, state)
+        save_checkpoint(self.checkpoints, self.step, tensors, state, self.config.settings)
 
-    def resume(self) -> None:
+    def resume(self, announce: Callable[[str], None] = lambda text: None) -> None:
         """Restore the newest sound checkpoint; a run stopped before its first starts again."""
-        checkpoint = load_checkpoint(self.checkpoints)
+        checkpoint = load_checkpoint(self.checkpoints, self.config.settings, announce)
         if checkpoint is None:
+            if saved_rows(self.segments) > self.config.checkpoint_every:
+                raise MissingInputError(
+                    f"{self.checkpoints} is empty, but the run has come further: restore it from a"
+                    " copy, or start another run"
+                )
             return
         tensors, state = checkpoint
+        if state.get("step", 0) > self.config.steps:
+            raise UsageError(
+                f"{self.config.out} has made {state['step']} steps already: ask for more"
+            )
         try:
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
             for name in _COUNTERS:
                 setattr(self, name, state[name])
             self.loss_sums.copy_(torch.from_numpy(tensors.pop("loss_sums")))
-            self.replay.load(self.segments, state["replay_added"], tensors.pop("replay.tail"))
+            self.replay.load(
+                self.segments, state["replay_added"], tensors.pop("replay.tail"),
+                state["replay_seals"],
+            )  # fmt: skip
             seed, length = state["episode_seed"], state["episode_length"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{self.checkpoints}: not a checkpoint of a training run") from error
-        self.agent.load_tensors(
-            {name.removeprefix("td3."): torch.from_numpy(array) for name, array in tensors.items()}
-        )
+            self.agent.load_tensors(
+                {name.removeprefix("td3."): torch.from_numpy(a) for name, a in tensors.items()}
+            )
+            self.log.restore(state["log"], announce)
+        except DataError:  # a ValueError too, but it says which file is damaged
+            raise
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DataError(
+                f"{self.checkpoints}: not a checkpoint of this training run ({error})"
+            ) from error
         self.episode.bring_back(seed, self.replay.latest_actions(length))
-        if self.step > self.config.steps:
-            raise UsageError(f"{self.config.out} has made {self.step} steps already: ask for more")

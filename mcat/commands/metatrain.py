@@ -242,7 +242,8 @@ def _task_set(name: str, number: int | None) -> str:
 
 def _go_on(context: click.Context) -> MetaTrainResult:
     """Resume; what the environment says of other settings was heard when the run began."""
-    from mcat.agents.metatrain import RESUME_MAY_CHANGE, resume_run
+    from mcat.agents.loop import RESUME_MAY_CHANGE
+    from mcat.agents.metatrain import resume_run
 
     command_line = _given(context, ParameterSource.COMMANDLINE)
     refused = [given.option for given in command_line if given.key not in RESUME_MAY_CHANGE]

@@ -127,6 +127,17 @@ def test_headers_that_make_no_sense_are_refused(tmp_path, change, message):
         load_policy(tmp_path / "bad.safetensors")
 
 
+def test_what_it_cannot_act_on_is_named(tmp_path):
+    policy = load_policy(save(tmp_path / "policy.safetensors"))
+    assert np.array_equal(policy(OBS[2]), policy(OBS[2:3])[0])
+    assert policy(OBS[2]).shape == (6,)
+    for wrong in (np.zeros(16), np.zeros((1, 16)), np.zeros((1, 1, 17)), "sensors"):
+        with pytest.raises(UsageError, match="observations must"):
+            policy(wrong)
+    with pytest.raises(DataError, match=r"observation \[3\] is nan"):
+        policy(np.where(np.arange(17) == 3, np.nan, 0.0))
+
+
 def test_a_policy_with_nan_is_not_saved(tmp_path):
     agent = make_agent()
     agent.actor.layers[0].data[0, 0, 3] = float("nan")
@@ -174,7 +185,7 @@ def test_what_cannot_be_found_is_said_in_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(policies, "PACKAGED", tmp_path)
     with pytest.raises(UsageError, match=r"no packaged good policy for halfcheetah.*mcat train"):
         find_policy("good", TASK, rng)
-    with pytest.raises(UsageError, match="choose good, mediocre, random, scripted or a file"):
+    with pytest.raises(UsageError, match="choose good, mediocre, random, scripted, a file"):
         find_policy("goood", TASK, rng)
     path = save(tmp_path / "cheetah-good.safetensors")
     with pytest.raises(UsageError, match=r"does not fit ant.*17 observations"):
