@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from mcat.errors import UsageError, unknown
 
+LearnerKind = Literal["crossq", "td3"]
 CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
 
 

@@ -16,11 +16,9 @@ from torch import Tensor
 
 from mcat.agents.configs import CreditConfig, CreditKind
 from mcat.agents.credit_network import CreditModel
-from mcat.agents.ridge import RidgeCredit
+from mcat.agents.ridge import LEAST_PAYMENTS, RidgeCredit
 from mcat.agents.segments import Segments, paid_segments, uniform_rewards
 from mcat.datasets.views import Episodes, Transitions
-
-LEAST_PAYMENTS = 3  # to leave one out
 
 
 class Credit:

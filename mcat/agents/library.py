@@ -87,7 +87,7 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
         if packaged.task == dense and packaged.level == "mediocre":
             return packaged.path
     from mcat.agents.train import train
-    from mcat.agents.train_config import TrainConfig
+    from mcat.agents.train_config import PRESETS, TrainConfig
 
     steps = MEDIOCRE_STEPS.get(task.robot, DEFAULT_MEDIOCRE_STEPS)
     out = runs / f"{dense.label()}-mediocre"
@@ -98,5 +98,5 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
             f" ({steps:,} steps, about {steps / STEPS_PER_SECOND / 60:.0f} min on one core)"
         )
         resume = (out / "run.json").is_file()
-        train(TrainConfig(task=dense, out=out, steps=steps, resume=resume))
+        train(TrainConfig(task=dense, out=out, steps=steps, resume=resume, **PRESETS["paper"]))
     return path

@@ -19,13 +19,11 @@ from mcat.agents.algorithm import RANDOM, SHARED, Arena, Pulse, Round
 from mcat.agents.context_policy import ContextPolicy, Deployment
 from mcat.agents.context_td3 import LOSSES, PolicyUpdates
 from mcat.agents.credit import Credit
-from mcat.agents.crossq import CrossQ
 from mcat.agents.exploration import Exploration
-from mcat.agents.learner import Learner
+from mcat.agents.learners import make_learner
 from mcat.agents.mcat_config import MCATConfig
 from mcat.agents.selection import Selection
 from mcat.agents.sil import SelfImitation
-from mcat.agents.td3 import TD3
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
@@ -73,11 +71,7 @@ class MCAT:
         self.translator = learner(self.models.model, config.action, seed=translator)  # H
         self.rngs |= {"models": self.models.rng, "translator": self.translator.rng}
         inputs = arena.observation_size + config.context.context_size
-        self.learner: Learner  # π, Q1, Q2
-        if config.learner == "crossq":
-            self.learner = CrossQ(inputs, arena.action_size, config.crossq, _generator(agent))
-        else:
-            self.learner = TD3(inputs, arena.action_size, config.td3, _generator(agent))
+        self.learner = make_learner(config, inputs, arena.action_size, _generator(agent))  # π, Q
         self.policy = ContextPolicy.of(self.learner.actor, self.models.model)
         self.credit = Credit(
             *sizes,

@@ -9,6 +9,7 @@ from mcat.agents.configs import (
     CreditConfig,
     CrossQConfig,
     ImitationConfig,
+    LearnerKind,
     SelectionConfig,
     TD3Config,
 )
@@ -41,7 +42,7 @@ class MCATConfig:
         action: H; `steps` are per iteration.
     """
 
-    learner: Literal["td3", "crossq"] = "td3"
+    learner: LearnerKind = "td3"
     scale_rewards: bool = False
     transfer: bool = True
     imitate: bool = True

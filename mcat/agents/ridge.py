@@ -8,6 +8,8 @@ a network would learn them by heart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -19,6 +21,7 @@ from mcat.errors import UsageError
 
 CONSTANT = 1e-6  # a spread below this is rounding, not motion
 PENALTIES = np.logspace(-6, 1, 22)  # candidates for λ, per payment
+LEAST_PAYMENTS = 3  # to leave one out
 CHUNK = 20_000  # transitions turned into φ at once
 
 Doubles = NDArray[np.float64]
@@ -59,13 +62,32 @@ class RidgeCredit:
             self._means.append(_phi(episodes, rows).mean(axis=0))
             self._wages.append(float(wage))
 
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """All that was taken in and found, by name: for a checkpoint."""
+        return {
+            "means": np.array(self._means).reshape(len(self), self._features),
+            "wages": np.array(self._wages, dtype=np.float64),
+            "steps": np.array([float(self._steps)]),
+            "sum": self._sum,
+            "squares": self._squares,
+            "weights": self._weights,
+            "bias": np.array([self._bias]),
+        }
+
+    def load_arrays(self, arrays: Mapping[str, NDArray[np.float64]]) -> None:
+        """Take over what `arrays` gave."""
+        self._means, self._wages = list(arrays["means"]), arrays["wages"].tolist()
+        self._steps, self._bias = int(arrays["steps"][0]), float(arrays["bias"][0])
+        self._sum, self._squares = arrays["sum"].copy(), arrays["squares"].copy()
+        self._weights = arrays["weights"].copy()
+
     def fit(self) -> None:
         """Find the r̂ whose leave-one-out error is smallest.
 
         Raises:
             UsageError: if there are too few payments to leave one out.
         """
-        if len(self) < 3:
+        if len(self) < LEAST_PAYMENTS:
             raise UsageError(f"cannot learn credit from {len(self)} payments: at least 3 it takes")
         mean = self._sum / self._steps
         spread = np.sqrt(np.maximum(self._squares / self._steps - mean**2, 0))
