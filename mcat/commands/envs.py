@@ -13,7 +13,7 @@ from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
-from mcat.errors import UsageError, unknown
+from mcat.errors import CannotCreateError, UsageError, unknown
 from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
 from mcat.types import AnyPolicy
 
@@ -117,6 +117,7 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
 @click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160))
+@click.option("--overwrite", is_flag=True, help="Replace an existing picture or film.")
 def render(
     env: str | None,
     family_name: str | None,
@@ -129,6 +130,7 @@ def render(
     seed: int,
     width: int,
     height: int,
+    overwrite: bool,
     **options: Any,
 ) -> None:
     """Picture a task (.png), or film a short episode (.gif, .mp4).
@@ -147,7 +149,9 @@ def render(
         raise UsageError(f"cannot write '{out.name}': give --out a name in {kinds}")
     from mcat.safe_io import ensure_writable_output
 
-    ensure_writable_output(out, overwrite=True)
+    if out.is_file() and not overwrite:
+        raise CannotCreateError(f"{out} exists already: pass --overwrite or choose another path")
+    ensure_writable_output(out, overwrite=overwrite)
 
     from mcat.envs import backend
 
@@ -155,7 +159,7 @@ def render(
     from mcat.envs import render as pictures
 
     if chosen is None:
-        pictures.sheet(tasks, out, seed=seed)
+        pictures.sheet(tasks, out, seed=seed, overwrite=overwrite)
     else:
         pictures.render(
             chosen,
@@ -165,6 +169,7 @@ def render(
             seed=seed,
             width=width,
             height=height,
+            overwrite=overwrite,
         )
     click.echo(out)
 
