@@ -73,3 +73,8 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     if suggestions:
         return UsageError(f"unknown {kind} '{name}': did you mean {' or '.join(suggestions)}?")
     return UsageError(f"unknown {kind} '{name}': choose from {', '.join(names)}")
+
+
+def printable(text: object, limit: int = 300) -> str:
+    """What someone else wrote, as one short line that cannot steer a terminal."""
+    return "".join(c if c.isprintable() else " " for c in str(text)[:limit])

@@ -53,7 +53,7 @@ class Parameter:
         low, high = self.bounds
         try:
             number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if math.isnan(number):
             raise UsageError(

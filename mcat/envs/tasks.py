@@ -220,6 +220,6 @@ def _count(name: str, value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         number = 0
-    if isinstance(value, bool) or number < 1 or number != float(value) or number > MAX_HORIZON:
+    if isinstance(value, bool) or number < 1 or number > MAX_HORIZON or number != float(value):
         raise UsageError(f"{name} must be a whole number from 1 to {MAX_HORIZON}, got {value!r}")
     return number
