@@ -75,6 +75,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"unknown {kind} '{name}': choose from {', '.join(names)}")
 
 
+def counted(count: int, noun: str) -> str:
+    """As in "1 row" and "2,000 rows"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def printable(text: object, limit: int = 300) -> str:
     """What someone else wrote, as one short line that cannot steer a terminal."""
     return "".join(c if c.isprintable() else " " for c in str(text)[:limit])

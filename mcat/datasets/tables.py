@@ -123,7 +123,8 @@ def _check_header(path: StrPath, header: list[str]) -> list[str]:
     for name, columns in found.items():
         expected = [f"{name}_{number}" for number in range(max(len(columns), name != "next_obs"))]
         if columns != expected:
-            missing = next(column for column in expected if column not in columns)
+            there = set(columns)
+            missing = next(column for column in expected if column not in there)
             raise DataError(f"{path}: there is no column {missing}")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
