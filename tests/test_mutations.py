@@ -90,7 +90,7 @@ def spoil_json_file(path: Path, rng: np.random.Generator) -> None:
 def spoil_sealed_metadata(path: Path, rng: np.random.Generator) -> None:
     """The metadata of a sealed HDF5 file, and a seal that fits."""
     with h5py.File(path, "r+") as file:
-        text = spoil_json(file.attrs["mcat"], rng).encode()[:60_000]
+        text = spoil_json(file.attrs["mcat"].decode(), rng).encode()[:60_000]
         del file.attrs["mcat"]
         file.attrs.create("mcat", text, dtype=h5py.string_dtype("utf-8", len(text)))
     reseal(path)
