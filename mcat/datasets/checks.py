@@ -102,19 +102,18 @@ def _actions_outside(store: Episodes, metadata: Mapping[str, Any]) -> list[Findi
         pass  # no bounds, or none that fit
     else:
         boxes.insert(0, (low, high, "the action space: log the action that was executed"))
-    findings = []
     for low, high, what in boxes:
         outside = (store.actions < low - ROUNDING) | (store.actions > high + ROUNDING)
         if outside.any():
             first = tuple(np.argwhere(outside)[0])
-            findings.append(
+            return [
                 Finding(
                     "warning",
                     f"actions: {counted(int(outside.sum()), 'value')} outside {what} (first"
                     f" {store.actions[first]:g} at {_place(store, first)})",
                 )
-            )
-    return findings
+            ]
+    return []
 
 
 def _constant_columns(store: Episodes) -> list[Finding]:
