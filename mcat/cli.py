@@ -10,7 +10,7 @@ import click
 
 from mcat import __version__
 from mcat.commands import data, envs, evaluate, metatrain, plot, reproduce, train, translate
-from mcat.errors import McatError
+from mcat.errors import McatError, printable
 
 
 @click.group(
@@ -67,7 +67,7 @@ def run(args: list[str] | None = None) -> int:
     except McatError as error:
         if debug:
             raise
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {printable(error, 2000)}", err=True)
         return error.exit_code
 
 

@@ -83,3 +83,13 @@ def short(value: object, limit: int = 60) -> str:
     except ValueError:  # Python does not print whole numbers of more than 4300 digits
         return "a number of thousands of digits"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def counted(count: int, noun: str) -> str:
+    """As in "1 row" and "2,000 rows"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def printable(text: object, limit: int = 300) -> str:
+    """What someone else wrote, as one short line that cannot steer a terminal."""
+    return "".join(c if c.isprintable() else " " for c in str(text)[:limit])

@@ -11,13 +11,16 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import socket
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -76,6 +79,24 @@ def _raise_for(error: OSError, path: StrPath, doing: Literal["read", "write"]) -
     if error.errno in _REFUSED:
         raise CannotCreateError(f"cannot write {path}: {reason}; choose another path") from error
     raise StorageError(f"cannot {doing} {path}: {reason}") from error
+
+
+@contextmanager
+def open_input(path: StrPath) -> Iterator[BufferedReader]:
+    """A file to read, opened without waiting: a pipe or a device, which may never end, is none.
+
+    Raises:
+        MissingInputError: if it is not there.
+        DataError: if it is not a regular file.
+    """
+    with io_errors(path, "read"), open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DataError(f"{path}: a pipe or a device, not a file: copy it to a file first")
+        yield file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe waits for its writer
 
 
 @contextmanager
@@ -158,7 +179,9 @@ def _claim_name(part: Path, final: Path) -> None:
 
 
 def _exists(path: Path) -> CannotCreateError:
-    return CannotCreateError(f"{path} exists already: pass --overwrite or choose another path")
+    return CannotCreateError(
+        f"{path} exists already: pass --overwrite (in Python overwrite=True) or choose another path"
+    )
 
 
 def _flush_to_disk(path: Path) -> None:
@@ -246,7 +269,7 @@ def claimed(lock_file: StrPath, what: str) -> Iterator[None]:
 
 def sha256_of(path: StrPath) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with io_errors(path, "read"), open(path, "rb") as file:
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -266,20 +289,35 @@ def dump_json(value: object, *, indent: int | None = None) -> str:
 
 
 def parse_json(text: str | bytes, path: StrPath) -> Any:
-    """What JSON `text` found in `path` says.
+    """What JSON `text` found in `path` says; all its numbers are finite as floats.
 
     Raises:
-        DataError: if it is not JSON.
+        DataError: if it is not JSON, or holds a number beyond the range of floats.
     """
     try:
-        return json.loads(text, parse_constant=_no_constants)
-    except (ValueError, RecursionError) as error:
+        return json.loads(
+            text, parse_constant=_no_constants, parse_int=_integer, parse_float=_float
+        )
+    except (ValueError, OverflowError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: damaged, its JSON cannot be read ({reason})") from error
 
 
 def _no_constants(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _integer(digits: str) -> int:
+    number = int(digits)
+    float(number)  # raises if it is too large: nobody expects that of a number read from a file
+    return number
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise OverflowError(f"{digits[:20]} is too large for a float")
+    return number
 
 
 def write_json(path: StrPath, value: object, *, overwrite: bool = False) -> None:
@@ -296,7 +334,7 @@ def read_json(path: StrPath) -> Any:
         MissingInputError: if it is not there.
         DataError: if it is not JSON or far too large to be ours.
     """
-    with io_errors(path, "read"), open(path, "rb") as file:
+    with open_input(path) as file:
         text = file.read(MAX_JSON_BYTES + 1)
     if len(text) > MAX_JSON_BYTES:
         raise DataError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not a JSON file of mcat")
@@ -335,8 +373,8 @@ def load_safetensors(path: StrPath) -> tuple[Arrays, dict[str, Any]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    with io_errors(path, "read"):
-        content = Path(path).read_bytes()
+    with open_input(path) as file:
+        content = file.read()
     try:
         # np.array copies: arrays over the file's bytes would be read-only.
         arrays = {name: np.array(array) for name, array in load(content).items()}

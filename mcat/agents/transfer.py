@@ -17,6 +17,7 @@ from mcat.agents.transfer_data import (
     require_apart,
     require_equal_spaces,
     require_own_names,
+    require_same_rate,
 )
 from mcat.agents.transfer_jobs import Stopwatch, translate_many, translate_pair
 from mcat.agents.transfer_result import Machine, TransferResult
@@ -102,6 +103,7 @@ def _load(config: TransferConfig) -> list[Logs]:
         load_logs(files, history=history) for files in one_each or (config.sources, config.targets)
     ]
     require_apart(logs)
+    require_same_rate(logs)
     if config.map is None:
         require_equal_spaces(logs)
     return join_tasks(logs) if config.tasks else logs

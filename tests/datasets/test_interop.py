@@ -134,8 +134,8 @@ import sys
 import numpy as np
 from mcat.datasets import EpisodeStore, export_minari, import_minari
 sys.modules["minari"] = None  # importing it now fails
-states = np.arange(12.0).reshape(6, 2)
-rows = {"observations": states[:-1], "next_observations": states[1:], "actions": states[:-1]}
+states = np.arange(66.0).reshape(6, 11)
+rows = {"observations": states[:-1], "next_observations": states[1:], "actions": states[:-1, :3]}
 store = EpisodeStore.from_arrays(**rows)
 export_minari(store, {"task": {"robot": "hopper"}}, "name-v0")
 print(len(import_minari("name-v0")[0]), "mujoco" in sys.modules)
@@ -462,6 +462,6 @@ def test_every_example_in_the_documentation_runs(tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     promised = re.findall(r"print\(.*?\)  # (.*)", code)
-    assert len(promised) == 3
+    assert len(promised) == 4
     for line in promised:
         assert line in run.stdout.splitlines()
