@@ -18,7 +18,8 @@ from mcat.agents.run_record import RECORD_FILE, read_record
 from mcat.agents.runs import create_run_folder, provenance, remove_stale_files
 from mcat.config import differences, from_json, overlay, to_json
 from mcat.errors import UsageError
-from mcat.safe_io import claimed, read_json, write_json
+from mcat.safe_io import read_json, write_json
+from mcat.workplaces import claimed
 
 RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcat.errors import CannotCreateError, DataError
-from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
+from mcat.safe_io import (
+    Arrays,
+    io_errors,
+    load_safetensors,
+    new_file,
+    remove_stale_parts,
+    save_safetensors,
+)
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -75,9 +82,12 @@ def create_run_folder(path: Path) -> None:
 
 
 def remove_stale_files(path: Path) -> None:
-    """Remove the unfinished files a killed process left; call it while the run is claimed."""
-    for part in path.rglob(".*.part-*"):
-        part.unlink(missing_ok=True)
+    """Remove the unfinished files a killed process left; call it while the run is claimed.
+
+    Only where a run writes: what else lies in its folder is the user's.
+    """
+    for folder in (path, path / "checkpoints", path / "replay"):
+        remove_stale_parts(folder)
 
 
 class Log:
@@ -143,8 +153,9 @@ def _tensorboard(folder: Path, until: int) -> SummaryWriter | None:
 def save_checkpoint(folder: Path, step: int, tensors: Arrays, state: dict[str, Any]) -> None:
     """Write a checkpoint as one file, whole or not at all, then remove all but the last ones."""
     save_safetensors(folder / f"step-{step:010}.safetensors", tensors, state, overwrite=True)
-    for path in _checkpoints(folder)[:-_KEPT_CHECKPOINTS]:
-        path.unlink(missing_ok=True)
+    with io_errors(folder, "write"):
+        for path in _checkpoints(folder)[:-_KEPT_CHECKPOINTS]:
+            path.unlink(missing_ok=True)
 
 
 def load_checkpoint(

@@ -31,7 +31,8 @@ from mcat.envs.tasks import Task
 from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
-from mcat.safe_io import Arrays, claimed, read_json, write_json
+from mcat.safe_io import Arrays, io_errors, read_json, write_json
+from mcat.workplaces import claimed
 
 COLUMNS = (
     "step",
@@ -208,8 +209,9 @@ class Trainer:
     def run(self, metrics: Metrics, stop: Interrupts) -> None:
         """Go on to the configured number of steps."""
         config = self.config
-        self.checkpoints.mkdir(exist_ok=True)
-        self.segments.mkdir(exist_ok=True)
+        with io_errors(config.out, "write"):
+            self.checkpoints.mkdir(exist_ok=True)
+            self.segments.mkdir(exist_ok=True)
         started, before = time.monotonic(), self.seconds
         label = f"training {config.task.label()}"
         with Progress(label, config.steps, "steps", done=self.step, quiet=config.quiet) as progress:

@@ -20,6 +20,7 @@ from mcat.commands.options import (
 from mcat.commands.tables import print_table
 from mcat.envs.families import family
 from mcat.errors import DataError, UsageError
+from mcat.safe_io import io_errors
 
 if TYPE_CHECKING:
     from mcat.datasets.collect import CollectSummary
@@ -84,7 +85,8 @@ def collect(
         chosen = family(str(family_name))
         folder = out or Path()
         jobs = {folder / f"{t.label(chosen.varies)}.h5": t for t in chosen.split(split)}
-        folder.mkdir(parents=True, exist_ok=True)
+        with io_errors(folder, "write"):
+            folder.mkdir(parents=True, exist_ok=True)
 
     from mcat.agents.library import collector_policy
     from mcat.datasets.collect import CollectConfig

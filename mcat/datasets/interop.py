@@ -23,7 +23,8 @@ from mcat.datasets.untrusted import RefusedError, read_in_child
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError
-from mcat.safe_io import StrPath, io_errors, new_file, new_folder, read_json, write_json
+from mcat.safe_io import StrPath, io_errors, new_file, read_json, write_json
+from mcat.workplaces import new_folder
 
 MINARI_VERSION = "0.5.0"  # of the layout below; Minari 0.5.0 and later read it
 
