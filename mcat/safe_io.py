@@ -104,9 +104,10 @@ def new_file(path: StrPath, *, overwrite: bool = False) -> Iterator[Path]:
             else:
                 _claim_name(part, final)
             flush_to_disk(final.parent)
-    finally:
+    except BaseException:
         with suppress(OSError):  # a disk that fails for good: the first error is the one to tell
             part.unlink()
+        raise
 
 
 def part_of(final: Path) -> Path:
@@ -118,6 +119,7 @@ def _claim_name(part: Path, final: Path) -> None:
     """Gives `part` the name `final`, failing if that is taken; never replaces anything."""
     try:
         os.link(part, final)
+        os.unlink(part)
     except FileExistsError:
         raise exists_already(final) from None
     except OSError as error:
