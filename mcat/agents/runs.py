@@ -10,8 +10,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mcat.agents.event_file import EventFile
 from mcat.errors import CannotCreateError, DataError
 from mcat.safe_io import (
     Arrays,
@@ -21,9 +22,6 @@ from mcat.safe_io import (
     remove_stale_parts,
     save_safetensors,
 )
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 Row = dict[str, float]
 
@@ -142,12 +140,11 @@ class Metrics:
             self._board.flush()
 
 
-def _tensorboard(folder: Path, until: int) -> SummaryWriter | None:
+def _tensorboard(folder: Path, until: int) -> EventFile | None:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return EventFile(folder, until)
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=until + 1 if until else None)
 
 
 def save_checkpoint(folder: Path, step: int, tensors: Arrays, state: dict[str, Any]) -> None:

@@ -125,7 +125,8 @@ def collect(
 def _file(out: Path | None, label: str) -> Path:
     if out is None:
         return Path(f"{label}.h5")
-    return out / f"{label}.h5" if out.is_dir() else out
+    with io_errors(out, "write"):
+        return out / f"{label}.h5" if out.is_dir() else out
 
 
 def _noise(text: str) -> tuple[float, float]:

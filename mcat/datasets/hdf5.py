@@ -83,6 +83,8 @@ def read_dataset(path: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStor
             in_child = not (sealed and trust_seal)
             arrays, text = read_in_child(path) if in_child else _parse(file)
         except PARSE_ERRORS as error:
+            if isinstance(error, OSError) and error.errno:  # of the disk; HDF5's own have no number
+                raise
             raise DataError(f"{path}: not a readable data set: {one_line(error)}") from error
     if sealed and text is None:
         raise DataError(f"{path}: not a data set: it has no metadata")
