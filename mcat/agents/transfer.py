@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -23,20 +24,29 @@ from mcat.agents.transfer_jobs import Stopwatch, translate_many, translate_pair
 from mcat.agents.transfer_result import Machine, TransferResult
 from mcat.agents.transferred import RESULT_FILE, TRANSLATOR_FILE
 from mcat.errors import CannotCreateError
-from mcat.safe_io import new_folder, write_json
+from mcat.safe_io import io_errors, write_json
+from mcat.workplaces import new_folder, tidy_folder
+
+_RESULT_FILES = {TRANSLATOR_FILE, RESULT_FILE, "report.html"}  # and pictures
+_RESULT_BYTES = 4_000_000  # of the largest preset, with all pictures
 
 
 def translate(
-    config: TransferConfig, announce: Callable[[str], None] = lambda text: None
+    config: TransferConfig,
+    announce: Callable[[str], None] = lambda text: None,
+    add_pages: Callable[[TransferResult, Path], object] = lambda result, folder: None,
 ) -> TransferResult:
     """Load and check the logs, train, run episodes, and write translator and result into a folder.
 
     Args:
         config: What to do.
         announce: Told what is odd about the logs before training starts.
+        add_pages: Writes what else the folder shall hold, before it takes its name.
 
     Raises:
-        CannotCreateError: if the folder exists; nothing is lost then, nor if anything later fails.
+        CannotCreateError: before training, if the folder exists, cannot be made, or is being made
+            by another process; nothing is lost then, nor if anything later fails.
+        StorageError: before training, if the disk is full.
         DataError: if the logs cannot be learned from.
     """
     if config.out is not None:
@@ -53,7 +63,7 @@ def translate(
     out = config.out or default_folder(machines)
     require_replaceable(out, overwrite=config.overwrite)
     job = translate_many if config.tasks else translate_pair
-    with new_folder(out, overwrite=config.overwrite) as folder:
+    with new_folder(out, overwrite=config.overwrite, needed_bytes=_RESULT_BYTES) as folder:
         translator, found = job(config, logs, watch)
         made_by = provenance()
         result = TransferResult(
@@ -70,6 +80,7 @@ def translate(
         )
         translator.save(folder / TRANSLATOR_FILE)
         write_json(folder / RESULT_FILE, result.to_json())
+        add_pages(result, folder)
     return result
 
 
@@ -85,15 +96,25 @@ def require_replaceable(path: Path, *, overwrite: bool) -> None:
     Raises:
         CannotCreateError: if there is something at `path`.
     """
-    if not (path.exists() or path.is_symlink()):
-        return
-    if not overwrite:
-        raise CannotCreateError(f"{path} exists already: pass --overwrite or choose another --out")
-    if path.is_symlink() or not (path / RESULT_FILE).is_file():
-        raise CannotCreateError(
-            f"{path} is not the result of a translation and will not be replaced: choose another"
-            " --out"
-        )
+    tidy_folder(path)
+    with io_errors(path, "write"):
+        if not os.path.lexists(path):
+            return
+        if not overwrite:
+            raise CannotCreateError(
+                f"{path} exists already: pass --overwrite or choose another --out"
+            )
+        if path.is_symlink() or not (path / RESULT_FILE).is_file():
+            raise CannotCreateError(
+                f"{path} is not the result of a translation and will not be replaced: choose"
+                " another --out"
+            )
+        for entry in path.iterdir():
+            if entry.name not in _RESULT_FILES and entry.suffix != ".png":
+                raise CannotCreateError(
+                    f"{path} holds {entry.name}, which is not of a translation, and will not be"
+                    " replaced: move that away or choose another --out"
+                )
 
 
 def _load(config: TransferConfig) -> list[Logs]:

@@ -126,8 +126,9 @@ def collect(
 def _file(out: Path | None, label: str) -> Path:
     if out is None:
         return Path(f"{label}.h5")
-    if out.is_dir():
-        return out / f"{label}.h5"
+    with io_errors(out, "write"):
+        if out.is_dir():
+            return out / f"{label}.h5"
     if out.suffix.lower() not in (".h5", ".hdf5"):
         raise UsageError(
             f"--out {out}: collect writes HDF5, name it {out.stem}.h5 or a folder that exists"

@@ -24,7 +24,8 @@ from mcat.datasets.tables import read_csv, read_parquet
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError, printable
-from mcat.safe_io import StrPath, new_file, new_folder, read_json, write_json
+from mcat.safe_io import StrPath, new_file, read_json, write_json
+from mcat.workplaces import new_folder
 
 MINARI_VERSION = "0.5.0"  # of the layout below; Minari 0.5.0 and later read it
 

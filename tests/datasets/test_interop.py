@@ -19,7 +19,7 @@ from mcat.datasets import EpisodeStore, export_minari, import_minari, load, writ
 from mcat.datasets.views import Episodes
 from mcat.envs import Task
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
-from mcat.safe_io import new_folder
+from mcat.workplaces import new_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:minari")
 
@@ -176,10 +176,12 @@ def test_a_failed_export_leaves_nothing_and_spoils_nothing(minari_root):
 
 
 def test_of_two_exports_of_one_id_the_later_fails(minari_root):
-    """The other process came while we were writing: ours is refused, theirs untouched."""
-    with pytest.raises(CannotCreateError, match="exists already"), new_folder(minari_root / ID):
-        export_minari(make_store(seed=0), {}, ID)
-    assert_same(load(ID)[0], make_store(seed=0))
+    """The other process is at it: ours is refused before it begins, theirs untouched."""
+    with new_folder(minari_root / ID) as folder:
+        with pytest.raises(CannotCreateError, match="is being written by another process"):
+            export_minari(make_store(seed=0), {}, ID)
+        (folder / "theirs").touch()
+    assert os.listdir(minari_root / ID) == ["theirs"]
     assert [path.name for path in (minari_root / ID).parent.iterdir()] == ["cripple3-v0"]
 
 
