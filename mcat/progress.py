@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 PLAIN_INTERVAL = 30.0  # seconds between lines when stderr is not a terminal
@@ -99,6 +101,20 @@ class Progress:
             self.description, total=self.total, completed=self.done, note="", rate=0.0
         )
         self._bar.start()
+
+
+class Stopwatch:
+    """How long each phase takes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def time(self, phase: str) -> Iterator[None]:
+        """Count what happens meanwhile as `phase`."""
+        started = time.monotonic()
+        yield
+        self.seconds[phase] = round(time.monotonic() - started, 2)
 
 
 def _clock(seconds: float) -> str:

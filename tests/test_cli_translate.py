@@ -214,7 +214,7 @@ BAD_CALLS = [
     (f"{PAIR} --out notes --overwrite", 73, "not the result of a translation"),
     (f"{PAIR} --out pair", 73, "pass --overwrite"),
     (f"{PAIR} --policy scripted:push", 2, "does not fit halfcheetah"),
-    (f"{PAIR} --policy unicorn", 2, "no policy 'unicorn'"),
+    (f"{PAIR} --policy unicorn", 2, "unknown policy or file 'unicorn'"),
     (f"{PAIR} --policy mediocre.safetensors", 2, "mediocre.safetensors"),
     (f"{PAIR} --map mirror-y", 2, "unknown correspondence or file 'mirror-y'"),
     (f"{PAIR} --map mirror-x", 2, "but the machines have"),

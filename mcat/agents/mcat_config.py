@@ -68,6 +68,8 @@ class MCATConfig:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
 
 
+RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
+
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
 """By robot, the thresholds of §1.9 (squared errors of two batches) as mean absolute errors."""
 

@@ -13,14 +13,12 @@ import torch
 from mcat.agents.algorithm import Arena
 from mcat.agents.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.mcat import MCAT
-from mcat.agents.mcat_config import GOOD_ENOUGH, MetaTrainConfig
+from mcat.agents.mcat_config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.run_record import RECORD_FILE, read_record
 from mcat.agents.runs import create_run_folder, provenance, remove_stale_files
 from mcat.config import differences, from_json, overlay, to_json
 from mcat.errors import UsageError
 from mcat.safe_io import claimed, read_json, write_json
-
-RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 
 def metatrain(

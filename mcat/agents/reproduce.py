@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 
 from mcat.agents.paper_tables import TABLES, Log, Row
-from mcat.agents.policies import find_policy, packaged_path
+from mcat.agents.policy_names import find_policy, packaged_path
 from mcat.agents.runs import provenance
 from mcat.agents.transfer import translate
 from mcat.agents.transfer_config import TransferConfig
-from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
-from mcat.agents.transferred import RESULT_FILE
-from mcat.datasets.collect import CollectConfig, collect
+from mcat.agents.transfer_result import (
+    ON_SOURCE,
+    RESULT_FILE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    TransferResult,
+)
 from mcat.errors import UsageError, unknown
 from mcat.safe_io import read_json
 from mcat.translator.correspondence import CORRESPONDENCES
@@ -190,6 +194,8 @@ def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
     path = config.work / "logs" / f"{log.name}.h5"
     if path.is_file():
         return path
+    from mcat.datasets.collect import CollectConfig, collect
+
     say(f"collecting {path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     name, owner = log.policy

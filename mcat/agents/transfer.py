@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from mcat.agents.runs import provenance
 from mcat.agents.transfer_config import TransferConfig
 from mcat.agents.transfer_data import (
@@ -18,10 +16,9 @@ from mcat.agents.transfer_data import (
     require_equal_spaces,
     require_own_names,
 )
-from mcat.agents.transfer_jobs import Stopwatch, translate_many, translate_pair
-from mcat.agents.transfer_result import Machine, TransferResult
-from mcat.agents.transferred import RESULT_FILE, TRANSLATOR_FILE
+from mcat.agents.transfer_result import RESULT_FILE, TRANSLATOR_FILE, Machine, TransferResult
 from mcat.errors import CannotCreateError
+from mcat.progress import Stopwatch
 from mcat.safe_io import new_folder, write_json
 
 
@@ -40,7 +37,6 @@ def translate(
     """
     if config.out is not None:
         require_replaceable(config.out, overwrite=config.overwrite)
-    torch.set_num_threads(config.threads)
     watch = Stopwatch()
     with watch.time("load"):
         logs = _load(config)
@@ -51,6 +47,12 @@ def translate(
         announce(f"note: {note}")
     out = config.out or default_folder(machines)
     require_replaceable(out, overwrite=config.overwrite)
+
+    import torch  # only now: logs that will not do are told of before the seconds it takes
+
+    from mcat.agents.transfer_jobs import translate_many, translate_pair
+
+    torch.set_num_threads(config.threads)
     job = translate_many if config.tasks else translate_pair
     with new_folder(out, overwrite=config.overwrite) as folder:
         translator, found = job(config, logs, watch)
