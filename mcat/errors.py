@@ -64,6 +64,11 @@ class RetryError(McatError):
     exit_code = 75
 
 
+def install(extra: str) -> str:
+    """How to get what an extra brings. On PyPI `mcat` is somebody else's program."""
+    return f"pip install 'mcat-rl[{extra}]'"
+
+
 def no_name_or_file(kind: str, given: str, known: Iterable[str]) -> McatError:
     """The error for what is neither among `known` nor a file, though it may look like one."""
     if os.sep in given or "." in given:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import mcat
 from mcat.errors import CannotCreateError, DataError
 from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
 
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 
 Row = dict[str, float]
 
-_PACKAGES = ("mcat", "torch", "numpy", "mujoco", "gymnasium", "metaworld")
+_PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
 _KEPT_CHECKPOINTS = 2  # the newest, and the one to fall back on if it is damaged
 
 
 def provenance() -> dict[str, Any]:
     """Who made a file and with what: command, commit, versions, machine."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "mcat": mcat.__version__}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
