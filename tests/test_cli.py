@@ -114,7 +114,7 @@ BAD_CALLS = [
     ("train --env ant --snapshots soon", 2, "--snapshots takes steps such as"),
     ("train --env ant --steps 10 --snapshots 20", 2, "snapshot 20 is outside"),
     ("train --env ant --out exists", 73, "exists already"),
-    ("train --env ant --resume --out nowhere", 66, "no run to resume in nowhere"),
+    ("train --resume nowhere", 66, "nowhere is no run of mcat train"),
     ("dataset info", 2, "Missing argument 'FILE'"),
     ("dataset info missing.h5", 66, "missing.h5"),
     ("dataset info text.h5", 65, "text.h5"),

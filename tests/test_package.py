@@ -15,7 +15,8 @@ PACKAGE = Path(mcat.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left; those in the first place serve all.
 ORDER = (
-    {"errors", "lazy", "types", "safe_io", "config", "interrupts", "progress"},
+    {"errors", "lazy", "types", "safe_io", "workplaces", "formats", "config", "interrupts",
+     "progress"},
     {"envs"},
     {"datasets"},
     {"translator"},
@@ -23,7 +24,7 @@ ORDER = (
     {"reports"},
     {"commands"},
     {"cli", "__main__"},
-)
+)  # fmt: skip
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "yaml", "marshal", "shelve", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 

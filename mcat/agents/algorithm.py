@@ -76,12 +76,12 @@ class Arena:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """One episode of each training task, rolled out in lockstep.
+    """As many steps of each training task as a whole episode has, rolled out in lockstep.
 
     Attributes:
         step: Environment steps of the run up to its end.
-        episodes: Whole episodes with the numbers of their tasks; one whose physics diverged is
-            missing.
+        episodes: Whole episodes, or several that were cut, with the numbers of their tasks; one
+            whose physics diverged is missing.
         drivers: Who acted in each of `episodes`: "random", "shared" or the name of the task whose
             policy was transferred.
     """
@@ -94,6 +94,10 @@ class Round:
     def returns(self) -> NDArray[np.float64]:
         """What each episode earned."""
         return self.episodes.episode_returns()
+
+    def paces(self, horizon: int) -> NDArray[np.float64]:
+        """What each would have earned in `horizon` steps, at the pace of those it was given."""
+        return self.returns * (horizon / self.episodes.lengths)
 
 
 class Algorithm(Protocol):

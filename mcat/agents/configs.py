@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 from mcat.errors import UsageError, unknown
 
-Kind = Literal["none", "uniform", "learned"]
+LearnerKind = Literal["crossq", "td3"]
+CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,17 +40,59 @@ class TD3Config:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CrossQConfig:
+    """The numbers that were found to suit small networks on a laptop (docs/algorithms/crossq.md).
+
+    Attributes:
+        hidden: Layer widths of actor and critics.
+        critic_beta: Adam's β1 for the critics.
+        momentum: How far the critics' running averages go to those of a batch.
+        policy_delay: Critic updates per actor update.
+    """
+
+    hidden: tuple[int, ...] = (128, 128)
+    learning_rate: float = 1e-3
+    critic_beta: float = 0.5
+    momentum: float = 0.01
+    discount: float = 0.99
+    target_noise: float = 0.2
+    target_noise_clip: float = 0.5
+    policy_delay: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if not self.hidden or min(self.hidden) < 1:
+            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
+        if not self.learning_rate > 0:
+            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
+        if not 0 <= self.critic_beta < 1:
+            raise UsageError(f"critic_beta must be in [0, 1), not {self.critic_beta}")
+        if not 0 < self.momentum <= 1:
+            raise UsageError(f"momentum must be in (0, 1], not {self.momentum}")
+        if not 0 <= self.discount <= 1:
+            raise UsageError(f"discount must be in [0, 1], not {self.discount}")
+        if self.target_noise < 0 or self.target_noise_clip < 0:
+            raise UsageError("target_noise and target_noise_clip must not be negative")
+        if self.policy_delay < 1:
+            raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreditConfig:
     """How rewards for TD learning are made from payments.
 
     Attributes:
-        kind: `none` leaves payments where they came.
+        kind: `none` leaves payments where they came, `uniform` shares them out, `ridge` and
+            `learned` fit a linear model or a network to them, and `auto` takes the linear one
+            unless it leaves more than `unexplained` of the payments' variance unexplained.
+        unexplained: See `auto`.
         hidden: Widths of the reward model.
         segments: Paid segments per step of its optimiser, and
         steps: sampled steps of each.
     """
 
-    kind: Kind = "none"
+    kind: CreditKind = "none"
+    unexplained: float = 0.1
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4
     segments: int = 8
@@ -57,8 +100,8 @@ class CreditConfig:
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense."""
-        if self.kind not in get_args(Kind):
-            raise unknown("credit", self.kind, get_args(Kind))
+        if self.kind not in get_args(CreditKind):
+            raise unknown("credit", self.kind, get_args(CreditKind))
         if not self.hidden or min(self.hidden) < 1:
             raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
         if not self.learning_rate > 0:

@@ -11,7 +11,7 @@ from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError, no_name_or_file, unknown
 from mcat.safe_io import load_safetensors
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy, PolicyFunction, Remembering
 
 LEVELS = ("good", "mediocre")
 NAMES = (*LEVELS, "random", "scripted")
@@ -101,18 +101,18 @@ def require_policy(name: str, task: Task) -> None:
             raise unknown("scripted policy", other or task.robot, SCRIPTED)
 
 
-def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
+def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:
     """The policy that `name` means for `task`.
 
     Args:
         name: "good" or "mediocre" (packaged), "random", "scripted", "scripted:push" (another
-            robot's), or a path.
+            robot's), or what `load_policy` takes.
         task: What it shall act on; rewards' delay and the horizon do not matter.
         rng: Draws the actions of "random".
 
     Raises:
-        MissingInputError: if it is a file that is not there.
         UsageError: if there is no such policy, or it is made for other spaces.
+        MissingInputError: if there is no such file.
     """
     require_policy(name, task)
     if name == "random":
@@ -120,17 +120,33 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFuncti
         return lambda obs: rng.uniform(-1, 1, (len(obs), size)).astype(np.float32)
     if name.partition(":")[0] == "scripted":
         return _scripted(name.partition(":")[2], task)
-    from mcat.agents.policies import load_policy
+    from mcat.agents.policies import Policy, load_policy
 
     if name in LEVELS:
         return load_policy(packaged_path(name, task))
     policy = load_policy(name)
+    sizes = policy.observation_size, policy.action_size
     spaces = task.spec.observation_size, task.spec.action_size
-    if (policy.actor.sizes[0], policy.actor.sizes[-1]) != spaces:
+    if sizes != spaces:
+        made_for = policy.task.label() if isinstance(policy, Policy) else policy.family
         raise UsageError(
-            f"policy {name} is for {policy.task.label()} and does not fit {task.label()}:"
-            f" {policy.actor.sizes[0]} observations and {policy.actor.sizes[-1]} actions"
-            f" against {spaces[0]} and {spaces[1]}"
+            f"policy {name} is for {made_for} and does not fit {task.label()}: {sizes[0]}"
+            f" observations and {sizes[1]} actions against {spaces[0]} and {spaces[1]}"
+        )
+    return policy
+
+
+def find_source_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
+    """`find_policy`, of policies whose actions can be translated.
+
+    Raises:
+        UsageError: also if it is one of `mcat metatrain`.
+    """
+    policy = find_policy(name, task, rng)
+    if isinstance(policy, Remembering):
+        raise UsageError(
+            f"policy {name} finds out by itself which machine it is on, so there is nothing to"
+            f" translate: run it by mcat evaluate --policy {name} --env {task.robot}"
         )
     return policy
 

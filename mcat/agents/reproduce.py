@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mcat.agents.paper_tables import TABLES, Log, Row
-from mcat.agents.policy_names import find_policy, packaged_path
+from mcat.agents.policy_names import find_source_policy, packaged_path
 from mcat.agents.runs import provenance
 from mcat.agents.transfer import translate
 from mcat.agents.transfer_config import TransferConfig
@@ -199,7 +199,9 @@ def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
     say(f"collecting {path.name}")
     path.parent.mkdir(parents=True, exist_ok=True)
     name, owner = log.policy
-    function = None if name == "random" else find_policy(name, owner, np.random.default_rng(0))
+    function = (
+        None if name == "random" else find_source_policy(name, owner, np.random.default_rng(0))
+    )
     if function and log.guess:
         function = CORRESPONDENCES[log.guess].guess(function)
     settings = CollectConfig(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.policy_names import find_policy, source_policy_name
+from mcat.agents.policy_names import find_source_policy, source_policy_name
 from mcat.agents.transfer_config import TransferConfig
 from mcat.agents.transfer_data import Logs, describe
 from mcat.agents.transfer_result import ON_SOURCE, Returns
@@ -113,7 +113,7 @@ def _source_policy(
     if source.task is not None:
         name = source_policy_name(config.policy, source.task, target.task if target else None)
         try:
-            function = find_policy(name, source.task, np.random.default_rng(config.seed))
+            function = find_source_policy(name, source.task, np.random.default_rng(config.seed))
         except UsageError as error:
             if config.policy is not None:
                 raise

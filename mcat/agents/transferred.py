@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.policy_names import find_policy, source_policy_name
+from mcat.agents.policy_names import find_policy, find_source_policy, source_policy_name
 from mcat.agents.rollout import Evaluator
 from mcat.agents.transfer_result import (
     RESULT_FILE,
@@ -26,7 +26,7 @@ from mcat.errors import DataError, MissingInputError, UsageError, unknown
 from mcat.progress import Progress
 from mcat.safe_io import read_json
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy, PolicyFunction
 
 FILMED = 3  # episodes of which a Meta-World hand's path is kept
 
@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
     label: str
     task: Task
-    policy: PolicyFunction
+    policy: AnyPolicy
 
 
 class Transferred(NamedTuple):
@@ -92,7 +92,7 @@ def open_transfer(
         )
     own = Task.from_dict(machine.task)
     name = source_policy_name(policy, own, target)
-    function = find_policy(name, own, np.random.default_rng(0))
+    function = find_source_policy(name, own, np.random.default_rng(0))
     fits = (own.spec.observation_size, own.spec.action_size) == sizes
     return Transferred(
         f"{name} of {machine.name}, translated",

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
               type=click.Choice(["train", "test", "all"]),
               help="Which tasks of the family.")  # fmt: skip
 @click.option("--policy", callback=policy_name, metavar="NAME|FILE",
-              help="Who acts: mediocre, good, random, scripted, scripted:ROBOT or a policy file "
-              "(default: mediocre; scripted on Meta-World).")  # fmt: skip
+              help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file or a "
+              "run (default: mediocre; scripted on Meta-World).")  # fmt: skip
 @translator_options
 @click.option("--noise", default="0", show_default=True, metavar="SIGMA|LOW,HIGH",
               help="Gaussian noise on the actions; a range is drawn from per episode.")  # fmt: skip

@@ -21,7 +21,7 @@ from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError, unknown
 from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy
 
 
 @click.group()
@@ -118,7 +118,7 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--steps", default=None, type=click.IntRange(0), metavar="N",
               help="Steps to film, or to take before the picture.")  # fmt: skip
 @click.option("--policy", default="none", show_default=True, callback=policy_name,
-              help="none, random, scripted, good, mediocre or a policy file.")  # fmt: skip
+              help="none, random, scripted, good, mediocre, a policy file or a run.")  # fmt: skip
 @translator_options
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
@@ -187,7 +187,7 @@ def gallery_tasks() -> tuple[Task, ...]:
 
 def _policy(
     name: str, task: Task, seed: int, translator: Path | None, source: str | None
-) -> PolicyFunction | None:
+) -> AnyPolicy | None:
     if name == "none" and translator is None and source is None:
         return None
     from mcat.agents.transferred import evaluation_runs

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 PRESET_NOTES = {
-    "fast": "cpu with learned credit in place of self-imitation; the default",
+    "fast": "a faster learner, credit for delayed rewards, shorter episodes; the default",
     "cpu": "Algorithm 1 sized for a laptop: one sampled future step per row, early stops",
     "paper": "every number as printed, 2M steps; days",
     "released": "as the authors' public code",
@@ -96,8 +96,13 @@ EXPERIMENTS = (
             "What H is told of the target: its feature, or the episode's own context."),
     Setting("--margin", "mcat.selection.margin", "X",
             "How much more a transferred policy must have earned to collect, as a fraction."),
-    Setting("--credit", "mcat.credit.kind", "none|uniform|learned",
-            "Which steps earned a delayed payment: its last, all alike, or what a model says."),
+    Setting("--learner", "mcat.learner", "crossq|td3",
+            "CrossQ with batch-normalised critics, or TD3 as in the paper."),
+    Setting("--credit", "mcat.credit.kind", "none|uniform|ridge|learned|auto",
+            "Which steps earned a delayed payment: its last, all alike, or what a linear model "
+            "or a network says; auto takes the linear one where it foretells payments."),
+    Setting("--episode-lengths", "episode_lengths", "LOW[,HIGH]|none",
+            "Collect episodes of random length; none means whole ones."),
 )  # fmt: skip
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
 NOT_ON_RESUME = ("task_set", "preset", "config", "out", "print_config")  # besides settings

@@ -22,7 +22,7 @@ import click
               help="Logs and translators; what is there is not made again.")  # fmt: skip
 @click.option("--out", default="results", show_default=True, metavar="FOLDER",
               type=click.Path(path_type=Path), help="Where the table goes.")  # fmt: skip
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256))
 def reproduce(
     table: str,
     rows: tuple[str, ...],

@@ -28,7 +28,7 @@ from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageErr
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import StrPath, ensure_writable_output
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy
 
 SHARD_TRANSITIONS = 10_000  # sealing one takes about 15 ms, collecting one about a second
 
@@ -93,7 +93,7 @@ class CollectSummary:
 
 def collect(
     config: CollectConfig,
-    policy: PolicyFunction | None,
+    policy: AnyPolicy | None,
     out: StrPath,
     *,
     resume: bool = False,
@@ -105,8 +105,8 @@ def collect(
 
     Args:
         config: What to collect.
-        policy: Maps observations `(n, obs)` to actions `(n, act)`, a pure function of them. None
-            draws uniformly from the action space.
+        policy: Maps observations `(n, obs)` to actions `(n, act)`, a pure function of them or, if
+            it has `begin()`, of what it saw since. None draws uniformly from the action space.
         out: The file to make.
         resume: Go on with what an earlier, stopped call left; start if there is nothing.
         overwrite: Replace `out` and start anew; `out` stays as it is until the new one is whole.
@@ -146,7 +146,7 @@ def collect(
 
 def _collect_shards(
     config: CollectConfig,
-    policy: PolicyFunction | None,
+    policy: AnyPolicy | None,
     shards: ShardFolder,
     stop: Interrupts,
     *,
@@ -171,7 +171,7 @@ def _collect_shards(
 def _collect_shard(
     env: TaskVectorEnv,
     config: CollectConfig,
-    policy: PolicyFunction | None,
+    policy: AnyPolicy | None,
     shards: ShardFolder,
     stop: Interrupts,
     progress: Progress,

@@ -34,7 +34,7 @@ def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
     """
     with io_errors(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
-    body = [tag("h1", "How runs of mcat metatrain learn")]
+    body = [tag("h1", "How runs of mcat learn")]
     for section, png in _pictures(groups):
         path = folder / f"{section.name}.png"
         with new_file(path, overwrite=True) as part:
@@ -43,7 +43,7 @@ def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
         yield path
     page = folder / PAGE
     with new_file(page, overwrite=True) as part:
-        part.write_text(document("mcat metatrain", body), encoding="utf-8")
+        part.write_text(document("mcat plot", body), encoding="utf-8")
     yield page
 
 
