@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
 
@@ -61,6 +62,18 @@ class RetryError(McatError):
     """Work was saved and stopped; running the same command again goes on."""
 
     exit_code = 75
+
+
+def install(extra: str) -> str:
+    """How to get what an extra brings. On PyPI `mcat` is somebody else's program."""
+    return f"pip install 'mcat-rl[{extra}]'"
+
+
+def no_name_or_file(kind: str, given: str, known: Iterable[str]) -> McatError:
+    """The error for what is neither among `known` nor a file, though it may look like one."""
+    if os.sep in given or "." in given:
+        return MissingInputError(f"{given} is not there: no such {kind}")
+    return unknown(f"{kind} or file", given, known)
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:

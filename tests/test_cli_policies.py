@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mcat.agents import runs
-from mcat.agents.policies import find_source_policy, load_policy
+from mcat.agents.policies import load_policy
+from mcat.agents.policy_names import find_source_policy
 from mcat.agents.rollout import Evaluator
 from mcat.cli import run
 from mcat.datasets import load

@@ -1,6 +1,7 @@
 """Rules the whole package keeps, checked on its source."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,14 @@ from pathlib import Path
 import pytest
 
 import mcat
+from mcat.errors import install
 
 PACKAGE = Path(mcat.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left; those in the first place serve all.
 ORDER = (
-    {"errors", "lazy", "types", "safe_io", "config", "interrupts", "progress"},
+    {"errors", "lazy", "types", "safe_io", "workplaces", "formats", "config", "interrupts",
+     "progress"},
     {"envs"},
     {"datasets"},
     {"translator"},
@@ -21,7 +24,7 @@ ORDER = (
     {"reports"},
     {"commands"},
     {"cli", "__main__"},
-)
+)  # fmt: skip
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "yaml", "marshal", "shelve", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
@@ -70,6 +73,19 @@ def test_no_code_comes_from_data_and_imports_point_left(path):
 
 def test_the_package_is_found_by_these_tests():
     assert len(SOURCES) > 30
+
+
+def test_nothing_advises_to_install_the_program_of_that_name_on_pypi():
+    """`mcat` there is a stranger's; every hint names the distribution that pyproject declares."""
+    root = PACKAGE.parent
+    (name,) = re.findall(r'^name = "(.+?)"', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    assert name != "mcat"
+    assert f"'{name}[plot]'" in install("plot")
+    files = [*SOURCES, *root.glob("*.*"), *root.glob("docs/**/*.md"), *root.glob("examples/*")]
+    for path in files:
+        if path.suffix in (".py", ".md", ".toml", ".cff"):
+            text = path.read_text()
+            assert not re.search(r"install ['\"]?mcat\b(?!-rl)|['\"]mcat\[", text), path
 
 
 def test_data_sets_need_no_simulator():

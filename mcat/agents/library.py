@@ -10,8 +10,10 @@ import numpy as np
 from torch.nn.utils import parameters_to_vector
 
 from mcat.agents.context_policy import ContextPolicy
-from mcat.agents.policies import Policy, find_policy, packaged_policies
-from mcat.agents.transferred import TRANSLATOR_FILE, open_transfer
+from mcat.agents.policies import Policy
+from mcat.agents.policy_names import find_policy, packaged_policies
+from mcat.agents.transfer_result import TRANSLATOR_FILE
+from mcat.agents.transferred import open_transfer
 from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError

@@ -19,7 +19,7 @@ import torch
 from mcat.agents.algorithm import SHARED, Algorithm, Arena, Round
 from mcat.agents.evaluation import Evaluation
 from mcat.agents.lengths import cut
-from mcat.agents.mcat_config import MetaTrainConfig
+from mcat.agents.mcat_config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.rounds import load_rounds, save_round
 from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE
 from mcat.agents.runs import Log, Metrics, load_checkpoint, save_checkpoint
@@ -36,7 +36,6 @@ EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
 _COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals")
-RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,6 +87,8 @@ class MCATConfig:
         return self.crossq.discount if self.learner == "crossq" else self.td3.discount
 
 
+RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
+
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
 """By robot, the thresholds of §1.9 (squared errors of two batches) as mean absolute errors."""
 

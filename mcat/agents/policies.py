@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,14 +14,12 @@ from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.networks import MLP, parameter_shapes
 from mcat.agents.run_record import policy_file
 from mcat.envs.tasks import Task
-from mcat.errors import DataError, MissingInputError, UsageError
+from mcat.errors import DataError
 from mcat.formats import require_format, stamp
 from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
-from mcat.types import AnyPolicy, PolicyFunction, Remembering, require_observations
+from mcat.types import require_observations
 
 FORMAT = 1
-LEVELS = ("good", "mediocre")
-PACKAGED = Path(__file__).parents[1] / "policies"
 
 
 class Policy:
@@ -119,107 +117,3 @@ def _network(name: str, sizes: list[int], arrays: Arrays) -> MLP:
 def _layer(name: str, index: int) -> str:
     """`actor.0.weight`, `actor.0.bias`, `actor.1.weight` ..."""
     return f"{name}.{index // 2}.{'bias' if index % 2 else 'weight'}"
-
-
-class PackagedPolicy(NamedTuple):
-    """One line of `mcat policies list`."""
-
-    task: Task
-    level: str
-    step: int
-    mean_return: float
-    path: Path
-
-
-def packaged_policies() -> list[PackagedPolicy]:
-    """The policies that come with the package, `mcat/policies/<task>-<level>.safetensors`."""
-    found = []
-    for path in sorted(PACKAGED.glob("*.safetensors")):
-        level = path.stem.rpartition("-")[2]
-        metadata = load_safetensors(path)[1]
-        task = Task.from_dict(metadata["task"])
-        found.append(PackagedPolicy(task, level, metadata["step"], metadata["mean_return"], path))
-    return found
-
-
-def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:
-    """The policy that `name` means for `task`.
-
-    Args:
-        name: "good" or "mediocre" (packaged), "random", "scripted", "scripted:push" (another
-            robot's), or what `load_policy` takes.
-        task: What it shall act on; rewards' delay and the horizon do not matter.
-        rng: Draws the actions of "random".
-
-    Raises:
-        UsageError: if there is no such policy, or it is made for other spaces.
-        MissingInputError: if there is no such file.
-    """
-    if name == "random":
-        size = task.spec.action_size
-        return lambda obs: rng.uniform(-1, 1, (len(obs), size)).astype(np.float32)
-    if name.partition(":")[0] == "scripted":
-        return _scripted(name, task)
-    if name in LEVELS:
-        return load_policy(packaged_path(name, task))
-    if not Path(name).exists():
-        if Path(name).name != name or Path(name).suffix:
-            raise MissingInputError(f"there is no policy {name}")
-        raise UsageError(
-            f"no policy '{name}': choose {', '.join(LEVELS)}, random, scripted, a file or a run"
-        )
-    policy = load_policy(name)
-    sizes = policy.observation_size, policy.action_size
-    spaces = task.spec.observation_size, task.spec.action_size
-    if sizes != spaces:
-        made_for = policy.task.label() if isinstance(policy, Policy) else policy.family
-        raise UsageError(
-            f"policy {name} is for {made_for} and does not fit {task.label()}: {sizes[0]}"
-            f" observations and {sizes[1]} actions against {spaces[0]} and {spaces[1]}"
-        )
-    return policy
-
-
-def find_source_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
-    """`find_policy`, of policies whose actions can be translated.
-
-    Raises:
-        UsageError: also if it is one of `mcat metatrain`.
-    """
-    policy = find_policy(name, task, rng)
-    if isinstance(policy, Remembering):
-        raise UsageError(
-            f"policy {name} finds out by itself which machine it is on, so there is nothing to"
-            f" translate: run it by mcat evaluate --policy {name} --env {task.robot}"
-        )
-    return policy
-
-
-def _scripted(name: str, task: Task) -> PolicyFunction:
-    from mcat.envs.scripted import SCRIPTED, scripted_policy
-
-    robot = name.partition(":")[2]
-    if robot and task.robot not in SCRIPTED:
-        raise UsageError(f"policy {name} is for Meta-World and does not fit {task.label()}")
-    # It aims at its own task's goal, not at one that it reads: also when it acts on another task.
-    goal = None if robot else task.params.get("goal")
-    return scripted_policy(robot or task, goal if isinstance(goal, tuple) else None)
-
-
-def packaged_path(level: str, task: Task) -> Path:
-    """The file of a policy that comes with the package.
-
-    Raises:
-        UsageError: if there is none of that level for the task.
-    """
-    stock = task.replace(delay=1, horizon=task.spec.horizon)
-    policies = packaged_policies()
-    for policy in policies:
-        if policy.level == level and policy.task == stock:
-            return policy.path
-    alike = [p.task for p in policies if p.level == level and p.task.robot == task.robot]
-    others = sorted({other.label() for other in alike})
-    have = f"there are some for {', '.join(others)}" if others else "there is none for this robot"
-    raise UsageError(
-        f"no packaged {level} policy for {stock.label()} ({have}): train one with mcat train"
-    )

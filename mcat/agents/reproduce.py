@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 
 from mcat.agents.paper_tables import TABLES, Log, Row
-from mcat.agents.policies import find_source_policy, packaged_path
+from mcat.agents.policy_names import find_source_policy, packaged_path
 from mcat.agents.runs import provenance
 from mcat.agents.transfer import translate
 from mcat.agents.transfer_config import TransferConfig
-from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
-from mcat.agents.transferred import RESULT_FILE
-from mcat.datasets.collect import CollectConfig, collect
+from mcat.agents.transfer_result import (
+    ON_SOURCE,
+    RESULT_FILE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    TransferResult,
+)
 from mcat.datasets.shards import discard_shards
 from mcat.errors import CannotCreateError, UsageError, unknown
 from mcat.safe_io import io_errors, is_file, read_json
@@ -211,6 +215,8 @@ def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
     if is_file(path):
         discard_shards(path)
         return path
+    from mcat.datasets.collect import CollectConfig, collect
+
     say(f"collecting {path.name}")
     with io_errors(path.parent, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)

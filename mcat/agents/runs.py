@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import mcat
 from mcat.agents.event_file import EventFile
 from mcat.config import differences
 from mcat.errors import CannotCreateError, DataError
@@ -30,14 +31,14 @@ from mcat.safe_io import (
 
 Row = dict[str, float]
 
-_PACKAGES = ("mcat", "torch", "numpy", "mujoco", "gymnasium", "metaworld")
+_PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
 _PART = re.compile(r"\..+\.part-[0-9a-f]{32}")  # as `new_file` names them
 _FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
 
 
 def provenance() -> dict[str, Any]:
     """Who made a file and with what: command, commit, versions, machine."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "mcat": mcat.__version__}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)

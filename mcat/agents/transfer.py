@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from mcat.agents.runs import provenance
 from mcat.agents.transfer_config import TransferConfig
 from mcat.agents.transfer_data import (
@@ -20,10 +18,9 @@ from mcat.agents.transfer_data import (
     require_own_names,
     require_same_rate,
 )
-from mcat.agents.transfer_jobs import Stopwatch, translate_many, translate_pair
-from mcat.agents.transfer_result import Machine, TransferResult
-from mcat.agents.transferred import RESULT_FILE, TRANSLATOR_FILE
+from mcat.agents.transfer_result import RESULT_FILE, TRANSLATOR_FILE, Machine, TransferResult
 from mcat.errors import CannotCreateError
+from mcat.progress import Stopwatch
 from mcat.safe_io import io_errors, write_json
 from mcat.workplaces import new_folder, tidy_folder
 
@@ -51,7 +48,6 @@ def translate(
     """
     if config.out is not None:
         require_replaceable(config.out, overwrite=config.overwrite)
-    torch.set_num_threads(config.threads)
     watch = Stopwatch()
     with watch.time("load"):
         logs = _load(config)
@@ -62,6 +58,12 @@ def translate(
         announce(f"note: {note}")
     out = config.out or default_folder(machines)
     require_replaceable(out, overwrite=config.overwrite)
+
+    import torch  # only now: logs that will not do are told of before the seconds it takes
+
+    from mcat.agents.transfer_jobs import translate_many, translate_pair
+
+    torch.set_num_threads(config.threads)
     job = translate_many if config.tasks else translate_pair
     with new_folder(out, overwrite=config.overwrite, needed_bytes=_RESULT_BYTES) as folder:
         translator, found = job(config, logs, watch)

@@ -12,6 +12,8 @@ import click
 
 from mcat.commands.options import (
     given_parameters,
+    policy_name,
+    require_actor,
     task_from,
     task_options,
     translator_options,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--split", default="train", show_default=True,
               type=click.Choice(["train", "test", "all"]),
               help="Which tasks of the family.")  # fmt: skip
-@click.option("--policy", default=None, metavar="NAME|FILE",
+@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
               help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file or a "
               "run (default: mediocre; scripted on Meta-World).")  # fmt: skip
 @translator_options
@@ -89,6 +91,10 @@ def collect(
         with io_errors(folder, "write"):
             folder.mkdir(parents=True, exist_ok=True)
 
+    sigmas = _noise(noise)
+    for task in jobs.values():  # a mediocre one may still have to be trained
+        require_actor(None if policy == "mediocre" else policy, task, translator, source)
+
     from mcat.agents.library import collector_policy
     from mcat.datasets.collect import CollectConfig
     from mcat.datasets.collect import collect as run
@@ -106,7 +112,7 @@ def collect(
             task=task,
             steps=steps,
             seed=seed,
-            noise=_noise(noise),
+            noise=sigmas,
             max_unstable=max_unstable,
             policy_name=actor.name,
             policy_sha256=actor.sha256,

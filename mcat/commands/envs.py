@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from mcat.commands.options import task_from, task_options, translator_options
+from mcat.commands.options import (
+    policy_name,
+    require_actor,
+    task_from,
+    task_options,
+    translator_options,
+)
 from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot
@@ -111,7 +117,7 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help=".png, .gif or .mp4")
 @click.option("--steps", default=None, type=click.IntRange(0), metavar="N",
               help="Steps to film, or to take before the picture.")  # fmt: skip
-@click.option("--policy", default="none", show_default=True,
+@click.option("--policy", default="none", show_default=True, callback=policy_name,
               help="none, random, scripted, good, mediocre, a policy file or a run.")  # fmt: skip
 @translator_options
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
@@ -147,6 +153,8 @@ def render(
     if out.suffix not in (".png", ".gif", ".mp4") or (out.suffix != ".png" and not chosen):
         kinds = ".png, .gif or .mp4" if chosen else ".png"
         raise UsageError(f"cannot write '{out.name}': give --out a name in {kinds}")
+    if chosen is not None:
+        require_actor(None if policy == "none" else policy, chosen, translator, source)
     from mcat.safe_io import ensure_writable_output
 
     if out.is_file() and not overwrite:

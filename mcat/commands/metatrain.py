@@ -242,8 +242,8 @@ def _task_set(name: str, number: int | None) -> str:
 
 def _go_on(context: click.Context) -> MetaTrainResult:
     """Resume; what the environment says of other settings was heard when the run began."""
-    from mcat.agents.loop import RESUME_MAY_CHANGE
-    from mcat.agents.metatrain import resume_run
+    from mcat.agents.mcat_config import RESUME_MAY_CHANGE
+    from mcat.agents.run_record import read_record
 
     command_line = _given(context, ParameterSource.COMMANDLINE)
     refused = [given.option for given in command_line if given.key not in RESUME_MAY_CHANGE]
@@ -258,6 +258,9 @@ def _go_on(context: click.Context) -> MetaTrainResult:
             f"--resume goes on with the settings of that run: leave out {', '.join(refused)} "
             f"(what may change: {able})"
         )
+    read_record(context.params["resume"])  # refuses what is not a run before torch is imported
+    from mcat.agents.metatrain import resume_run
+
     given = [*_given(context, ParameterSource.ENVIRONMENT), *command_line]
     changes = {item.key: item.value for item in given if item.key in RESUME_MAY_CHANGE}
     return resume_run(

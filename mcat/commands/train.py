@@ -152,7 +152,7 @@ def policies() -> None:
 )
 def list_policies(as_json: bool, as_markdown: bool) -> None:
     """List them: task, level, training steps and mean return over 10 episodes."""
-    from mcat.agents.policies import packaged_policies
+    from mcat.agents.policy_names import packaged_policies
     from mcat.reports.policies import policy_rows
 
     if as_json:

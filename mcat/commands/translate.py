@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands.options import map_name, policy_name
 from mcat.commands.tables import print_table
 from mcat.interrupts import stopping_at_once
 
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 @click.option("--preset", default="cpu", show_default=True, metavar="NAME",
               help="cpu (sized for a laptop), quick (a quarter of it), paper (as printed, days), "
               "smoke (seconds).")  # fmt: skip
-@click.option("--map", "map_name", metavar="NAME|FILE",
+@click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
               help="First guess of what matches what, for machines with other states, actions or "
               "rewards: mirror-x, two-to-three-legs or a JSON file.")  # fmt: skip
-@click.option("--policy", metavar="NAME|FILE",
+@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
               help="The policy to transfer (default: good; scripted on Meta-World).")  # fmt: skip
 @click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
               help="Episodes to run of each policy; 0 for none.")  # fmt: skip

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
-from mcat.errors import MissingInputError, UsageError
+from mcat.errors import MissingInputError, UsageError, install
 from mcat.types import AnyPolicy, begun
 
 if TYPE_CHECKING:
@@ -212,9 +212,7 @@ def _mp4(frames: Iterable[Frame], fps: int) -> bytes:
     try:
         import imageio_ffmpeg
     except ImportError:
-        raise MissingInputError(
-            "mp4 needs ffmpeg: pip install 'mcat[video]', or write a .gif"
-        ) from None
+        raise MissingInputError(f"mp4 needs ffmpeg: {install('video')}, or write a .gif") from None
     reel = iter(frames)
     first = next(reel)
     height, width, _ = first.shape

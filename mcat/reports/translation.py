@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mcat.agents.transfer_result import TransferResult
+from mcat.errors import install
 from mcat.reports.findings import Section, sections
 from mcat.reports.page import Html, document, section_of, table, tag
 from mcat.reports.verdict import verdict
 from mcat.safe_io import dump_json, new_file
 
 PAGE_FILE = "report.html"
-_NO_PICTURES = "Pictures need matplotlib: pip install 'mcat[plot]'. The tables say the same."
+_NO_PICTURES = f"Pictures need matplotlib: {install('plot')}. The tables say the same."
 
 
 def write_page(result: TransferResult, folder: Path) -> Path:

@@ -14,9 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from mcat.agents import policies
+from mcat.agents import policy_names
 from mcat.agents.configs import TD3Config
-from mcat.agents.policies import find_policy, load_policy, packaged_policies, save_policy
+from mcat.agents.policies import load_policy, save_policy
+from mcat.agents.policy_names import find_policy, packaged_policies
 from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError
@@ -147,7 +148,7 @@ def test_a_policy_with_nan_is_not_saved(tmp_path):
 
 
 def test_names_mean_policies(tmp_path, monkeypatch):
-    monkeypatch.setattr(policies, "PACKAGED", tmp_path)
+    monkeypatch.setattr(policy_names, "PACKAGED", tmp_path)
     for level, seed in (("good", 1), ("mediocre", 2)):
         name = f"{TASK.label('armature')}-{level}.safetensors"
         save(tmp_path / name, agent=make_agent(seed))
@@ -182,10 +183,10 @@ def test_scripted_policies_are_found():
 
 def test_what_cannot_be_found_is_said_in_one_line(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    monkeypatch.setattr(policies, "PACKAGED", tmp_path)
+    monkeypatch.setattr(policy_names, "PACKAGED", tmp_path)
     with pytest.raises(UsageError, match=r"no packaged good policy for halfcheetah.*mcat train"):
         find_policy("good", TASK, rng)
-    with pytest.raises(UsageError, match="choose good, mediocre, random, scripted, a file"):
+    with pytest.raises(UsageError, match="unknown policy or file 'goood': did you mean good"):
         find_policy("goood", TASK, rng)
     path = save(tmp_path / "cheetah-good.safetensors")
     with pytest.raises(UsageError, match=r"does not fit ant.*17 observations"):
@@ -198,7 +199,7 @@ def test_every_packaged_policy_loads_and_fits_its_task():
     for entry in packaged_policies():
         policy = load_policy(entry.path)
         spec = policy.task.spec
-        assert entry.level in policies.LEVELS
+        assert entry.level in policy_names.LEVELS
         assert (policy.actor.sizes[0], policy.actor.sizes[-1]) == (
             spec.observation_size,
             spec.action_size,

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from mcat.agents.policies import find_policy
+from mcat.agents.policy_names import find_policy, source_policy_name
 from mcat.agents.rollout import Evaluator
 from mcat.agents.transfer import default_folder, translate
 from mcat.agents.transfer_config import TransferConfig
@@ -18,7 +18,7 @@ from mcat.agents.transfer_result import (
     Returns,
     TransferResult,
 )
-from mcat.agents.transferred import Run, open_transfer, run_episodes, runs_on, source_policy_name
+from mcat.agents.transferred import Run, open_transfer, run_episodes, runs_on
 from mcat.datasets import read_dataset, write_dataset
 from mcat.envs import Task
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
