@@ -51,6 +51,25 @@ def from_json(cls: type[T], data: Mapping[str, Any]) -> T:
         raise DataError(str(error)) from error
 
 
+def typed(cls: type[DataclassInstance], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of some fields of a config as its constructor takes them.
+
+    Raises:
+        UsageError: if there is no such field, or its value is of the wrong type or out of range.
+    """
+    hints = get_type_hints(cls)
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if name not in hints:
+            raise unknown("key", name, hints)
+        kind = hints[name]
+        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
+            found[name] = _build(kind, flatten(value))
+        else:
+            found[name] = _convert(kind, value, name)
+    return found
+
+
 def read_toml(path: StrPath) -> dict[str, Any]:
     """What a TOML file says.
 

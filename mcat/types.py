@@ -1,11 +1,57 @@
-"""Types that several packages share."""
+"""What several packages know of policies: their types, how they begin, what they are given."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mcat.errors import DataError, UsageError
 
 PolicyFunction = Callable[[NDArray[Any]], NDArray[Any]]
 """Anything that maps observations `(n, obs)` to actions `(n, act)`."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A policy that acts on what it has seen of an episode so far."""
+
+    def begin(self) -> PolicyFunction:
+        """The policy at the start of episodes in lockstep, to be called once per step."""
+        ...
+
+
+AnyPolicy = PolicyFunction | Remembering
+
+
+def begun(policy: AnyPolicy) -> PolicyFunction:
+    """The policy at the start of episodes: one with a memory starts with an empty one."""
+    return policy.begin() if isinstance(policy, Remembering) else policy
+
+
+def require_observations(obs: ArrayLike, size: int) -> NDArray[np.float32]:
+    """Observations as rows `(n, size)`; a single one, `(size,)`, becomes the only row.
+
+    Raises:
+        UsageError: if they are no numbers or have another shape.
+        DataError: if one is NaN or infinite, as from a sensor that failed.
+    """
+    try:
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
+            rows = np.asarray(obs, dtype=np.float32)
+    except (TypeError, ValueError):
+        kind = type(obs).__name__
+        raise UsageError(f"observations must be an array of numbers, not this {kind}") from None
+    if rows.ndim not in (1, 2) or rows.shape[-1] != size:
+        raise UsageError(
+            f"observations must have shape (n, {size}) or ({size},), not {np.shape(obs)}"
+        )
+    finite = np.isfinite(rows)
+    if not finite.all():
+        place = np.argwhere(~finite)[0]
+        raise DataError(
+            f"observation {place.tolist()} is {rows[tuple(place)]}: a policy acts on finite numbers"
+        )
+    return np.atleast_2d(rows)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def elsewhere(tmp_path, monkeypatch):
     write_policy(tmp_path / "misfit.safetensors", hopper)
     for name in ("other-kind", "unknown-family", "other-tasks", "misfit", "damaged", "empty"):
         write_run(tmp_path / name, per_task=0)
-    _change("other-kind/run.json", lambda record: record.update(kind="train"))
+    _change("other-kind/run.json", lambda record: record.update(kind="translate"))
     _change("unknown-family/run.json", lambda record: record["config"].update(family="ant-criple"))
     _change("other-tasks/run.json", lambda record: record["arena"]["train"].pop())
     Path("misfit.safetensors").rename("misfit/policy.safetensors")
@@ -44,6 +45,9 @@ def elsewhere(tmp_path, monkeypatch):
     Path("damaged/policy.safetensors").write_text("pickle")
     Path("empty/metrics.csv").write_text("step,iteration\n")
     Path("notes").mkdir()
+    write_run(tmp_path / "huge", per_task=0)
+    text = Path("huge/run.json").read_text()
+    Path("huge/run.json").write_text(re.sub(r'"horizon": \d+', '"horizon": 1e999', text))
     Path("file").write_text("precious")
 
 
@@ -72,7 +76,7 @@ def test_plot_takes_runs_that_are_still_running_and_names_twice(capsys):
     notes = err.splitlines()
     assert notes[:2] == [
         "note: good/metrics.csv: its last line is unfinished and left out",
-        "note: empty: no iteration has ended yet",
+        "note: empty: nothing is measured yet",
     ]
     assert "hopper/contexts.safetensors: not there (yet)" in notes[2]
     rows = out.splitlines()[2:4]
@@ -148,7 +152,7 @@ def test_a_run_is_filmed():
 
 BAD_CALLS = [
     ("plot", 2, "Missing argument 'RUN...'"),
-    ("plot nowhere", 66, "nowhere is no run of mcat metatrain: it has no run.json"),
+    ("plot nowhere", 66, "nowhere is no run of mcat metatrain or mcat train: it has no run.json"),
     ("plot file", 66, "file is no run"),
     ("plot good notes", 66, "notes is no run"),
     ("plot other-kind", 65, "not the record of a run of mcat metatrain"),
@@ -156,10 +160,16 @@ BAD_CALLS = [
     ("plot empty", 66, "nothing to plot yet"),
     ("plot good --labels a,b", 2, "--labels gives 2 names to 1 curves: good"),
     ("plot good --out file", 73, "cannot write file"),
-    ("evaluate", 2, "say what to run: RUN, a folder of mcat metatrain, or --env ROBOT"),
+    ("evaluate", 2, "say what to run: RUN, the folder of a run, or --env ROBOT"),
     ("evaluate --split test --env ant", 2, "--split, --best and --video need RUN"),
-    ("evaluate good --env ant", 2, "has its own policy and tasks: leave out --env"),
-    ("evaluate good --policy good --control-cost 0.1", 2, "leave out --policy, --control-cost"),
+    ("evaluate good --env hopper", 2, "is for other tasks and does not fit hopper"),
+    ("evaluate good --env ant --split test", 2, "--split and --video are for the tasks of RUN"),
+    ("evaluate good --policy good", 2, "good has its own policy: leave out --policy"),
+    ("evaluate good --control-cost 0.1", 2, "leave out --control-cost, or name a robot by --env"),
+    ("evaluate huge", 65, "run.json"),
+    ("plot huge", 65, "run.json"),
+    ("evaluate --env ant --policy nope.safetensors", 66, "there is no policy nope.safetensors"),
+    ("evaluate --env ant --policy notes", 66, "notes is no run"),
     ("evaluate good --split tset", 2, "'tset' is not one of"),
     ("evaluate good --episodes 0", 2, "--episodes"),
     ("evaluate good --best", 66, "good has no policy-best.safetensors yet"),

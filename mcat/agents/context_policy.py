@@ -6,6 +6,8 @@ data, the forward model and the translator it was trained with.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -13,13 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcat.agents.networks import MLP
-from mcat.errors import DataError, DivergedError
-from mcat.safe_io import StrPath, load_safetensors, save_safetensors
+from mcat.agents.networks import MLP, parameter_shapes
+from mcat.errors import DataError, DivergedError, UsageError
+from mcat.formats import require_format, stamp
+from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.translator.configs import Activation
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import Activation, mlp
+from mcat.translator.networks import mlp
+from mcat.types import require_observations
 
-FORMAT, KIND = 1, "context policy"
+FORMAT, KIND = 2, "context policy"
 ACTIVATIONS = get_args(Activation)
 
 
@@ -97,6 +102,11 @@ class ContextPolicy:
         """Numbers in an action."""
         return self.actor.sizes[-1]
 
+    @property
+    def family(self) -> str:
+        """The tasks it was trained on, where its file says so."""
+        return str(self.metadata.get("family", "other tasks"))
+
     def begin(self) -> Deployment:
         """The policy at the start of episodes, with an empty memory."""
         return Deployment(self)
@@ -119,19 +129,22 @@ class ContextPolicy:
     def save(self, path: StrPath, metadata: dict[str, Any], *, overwrite: bool = False) -> None:
         """Write it as one file."""
         header = {
-            "format": FORMAT,
+            **stamp(FORMAT),
             "kind": KIND,
             "actor_sizes": list(self.actor.sizes),
             "encoder_sizes": _sizes(self.encoder),
             "history": self.history,
             "activation": self.activation,
         }
-        arrays = {
-            "actor": self.actor.flat.detach().numpy(),
+        save_safetensors(path, self.arrays(), metadata | header, overwrite=overwrite)
+
+    def arrays(self) -> Arrays:
+        """All weights, by the names they have in a file."""
+        return {
+            **{f"actor.{k}": v.numpy() for k, v in self.actor.state_dict().items()},
             "spread": self.spread.numpy(),
             **{f"encoder.{k}": v.numpy() for k, v in self.encoder.state_dict().items()},
         }
-        save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: StrPath) -> ContextPolicy:
@@ -141,30 +154,50 @@ class ContextPolicy:
             DataError: if it is damaged or something else.
         """
         arrays, header = load_safetensors(path)
-        if header.get("kind") != KIND or header.get("format") != FORMAT:
-            raise DataError(f"{path}: not a policy of mcat metatrain that this mcat can read")
+        if header.get("kind") != KIND:
+            raise DataError(f"{path}: not a policy of mcat metatrain")
+        return cls.of_file(arrays, header, path)
+
+    @classmethod
+    def of_file(cls, arrays: Arrays, header: dict[str, Any], path: StrPath) -> ContextPolicy:
+        """The policy of a file that was read; nothing is allocated before sizes and arrays fit."""
+        require_format(header, FORMAT, path)
         try:
-            actor, weights = MLP(header["actor_sizes"], 1), arrays.pop("actor")
-            if actor.flat.shape != weights.shape or header["activation"] not in ACTIVATIONS:
-                raise ValueError("its networks are of another kind")
-            actor.flat.copy_(torch.from_numpy(weights))
-            spread = torch.from_numpy(arrays.pop("spread"))
-            first, *hidden, last = header["encoder_sizes"]
-            encoder = mlp(first, hidden, last, header["activation"])
-            encoder.load_state_dict(
-                {k.removeprefix("encoder."): torch.from_numpy(v) for k, v in arrays.items()}
-            )
-            step = len(spread) + actor.sizes[-1]
-            if first != header["history"] * step or actor.sizes[0] != len(spread) + last:
-                raise ValueError("its networks do not fit each other")
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            history, activation = header["history"], header["activation"]
+            sizes, encoder_sizes = header["actor_sizes"], header["encoder_sizes"]
+            if min(len(sizes), len(encoder_sizes)) < 2 or not all(
+                type(number) is int and number > 0 for number in (*sizes, *encoder_sizes, history)
+            ):
+                raise ValueError("no sizes")
+            states = len(arrays["spread"])
+            shapes = enumerate(parameter_shapes(sizes, 1))
+            wanted = {
+                "spread": (states,),
+                **{f"actor.layers.{index}": shape for index, shape in shapes},
+                **{f"encoder.{k}": shape for k, shape in _shapes(encoder_sizes).items()},
+            }
+            if wanted != {name: array.shape for name, array in arrays.items()}:
+                raise ValueError("other arrays")
+            if {array.dtype for array in arrays.values()} != {np.dtype(np.float32)}:
+                raise ValueError("no float32")
+            if activation not in ACTIVATIONS or [sizes[0], encoder_sizes[0]] != [
+                states + encoder_sizes[-1],
+                history * (states + sizes[-1]),
+            ]:
+                raise ValueError("networks that do not fit each other")
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise DataError(f"{path}: its header does not describe its arrays") from error
+        actor = MLP(sizes, 1)
+        actor.load_state_dict(_part("actor", arrays))
+        first, *hidden, last = encoder_sizes
+        encoder = mlp(first, hidden, last, activation)
+        encoder.load_state_dict(_part("encoder", arrays))
         return cls(
-            actor,
+            actor.requires_grad_(False),
             encoder.requires_grad_(False),
-            spread,
-            history=header["history"],
-            activation=header["activation"],
+            torch.from_numpy(arrays["spread"]),
+            history=history,
+            activation=activation,
             metadata=header,
         )
 
@@ -179,17 +212,53 @@ class Deployment:
     def __init__(self, policy: ContextPolicy) -> None:
         self._policy = policy
         self._window = Window(policy.history, policy.action_size)
+        self._taken: NDArray[np.float32] | None = None
         self.contexts = torch.zeros(0)
 
     def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
-        """The actions for the states that the last ones led to."""
-        self.contexts = self._policy.encode(self._window.see(states))
-        inputs = torch.from_numpy(np.asarray(states, np.float32))
-        actions: NDArray[np.float32] = self._policy.act(inputs, self.contexts).numpy()
-        self._window.acted(actions)
-        return actions
+        """The actions for the states that the last ones led to; one state gives one action.
+
+        Raises:
+            UsageError: if the states have another shape, or another number than before.
+            DataError: if one is NaN or infinite.
+        """
+        rows = require_observations(states, self._policy.observation_size)
+        if self._taken is not None:
+            if len(rows) != len(self._taken):
+                raise UsageError(
+                    f"{len(rows)} observations of {len(self._taken)} episodes: begin() anew"
+                )
+            self._window.acted(self._taken)
+        self.contexts = self._policy.encode(self._window.see(rows))
+        actions: NDArray[np.float32] = self._policy.act(
+            torch.from_numpy(rows), self.contexts
+        ).numpy()
+        self._taken = actions.copy()
+        return actions if np.ndim(states) == 2 else actions[0]
+
+    def took(self, actions: NDArray[Any]) -> None:
+        """Say what was done in place of the last actions, where noise or a limit changed them."""
+        self._taken = np.array(actions, np.float32).reshape(-1, self._policy.action_size)
+
+
+def _part(name: str, arrays: Arrays) -> dict[str, Tensor]:
+    """The weights of one network of a file."""
+    return {
+        key.removeprefix(f"{name}."): torch.from_numpy(array)
+        for key, array in arrays.items()
+        if key.startswith(f"{name}.")
+    }
 
 
 def _sizes(network: nn.Sequential) -> list[int]:
     layers = [layer for layer in network if isinstance(layer, nn.Linear)]
     return [layers[0].in_features, *(layer.out_features for layer in layers)]
+
+
+def _shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Of the weights of `mlp`, by name: every second module is an activation."""
+    found: dict[str, tuple[int, ...]] = {}
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        found[f"{2 * layer}.weight"] = (outputs, inputs)
+        found[f"{2 * layer}.bias"] = (outputs,)
+    return found

@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from torch.nn.utils import parameters_to_vector
 
-from mcat.agents.policies import Policy, find_policy, packaged_policies
-from mcat.agents.transferred import TRANSLATOR_FILE, open_transfer
+from mcat.agents.context_policy import ContextPolicy
+from mcat.agents.policies import Policy
+from mcat.agents.policy_names import find_policy, packaged_policies
+from mcat.agents.transfer_result import TRANSLATOR_FILE
+from mcat.agents.transferred import open_transfer
 from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.safe_io import digest, load_safetensors
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy
 
 # A18: the paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
 MEDIOCRE_STEPS = {"ant": 45_000}
@@ -26,7 +30,7 @@ class Collector(NamedTuple):
     """A policy with what a data set records of it; no function means uniformly random actions."""
 
     name: str
-    function: PolicyFunction | None
+    function: AnyPolicy | None
     sha256: str | None
 
 
@@ -42,8 +46,8 @@ def collector_policy(
     """The policy to collect `task` with.
 
     Args:
-        name: mediocre, good, random, scripted, scripted:ROBOT or a file. None takes the scripted
-            policy on Meta-World and a mediocre one elsewhere.
+        name: mediocre, good, random, scripted, scripted:ROBOT, a file or a run. None takes the
+            scripted policy on Meta-World and a mediocre one elsewhere.
         task: The task to act on.
         translator: What `mcat translate` wrote, to act with a policy of another task; `name` is
             then as `open_transfer` takes it.
@@ -61,20 +65,21 @@ def collector_policy(
         return Collector(name, None, None)
     found = str(_mediocre_file(task, runs, announce)) if name == "mediocre" else name
     function = find_policy(found, task, np.random.default_rng(0))
-    return Collector(name, function, _weights(function) if isinstance(function, Policy) else None)
+    return Collector(name, function, _weights(function))
 
 
 def _transferred(folder: Path, name: str | None, task: Task, source: str | None) -> Collector:
     found = open_transfer(folder, name, task, source)
-    policy = found.policy.policy
-    source_weights = _weights(policy) if isinstance(policy, Policy) else ""
+    source_weights = _weights(found.policy.policy) or ""
     arrays, _ = load_safetensors(folder / TRANSLATOR_FILE)
     return Collector(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
 
 
-def _weights(policy: Policy) -> str:
-    """A SHA-256 that tells policies apart wherever their files lie."""
-    return digest({"actor": policy.actor.flat.detach().numpy()})
+def _weights(policy: AnyPolicy) -> str | None:
+    """A SHA-256 that tells policies apart wherever their files lie; None of one without weights."""
+    if isinstance(policy, Policy):
+        return digest({"actor": parameters_to_vector(policy.actor.parameters()).numpy()})
+    return digest(policy.arrays()) if isinstance(policy, ContextPolicy) else None
 
 
 def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> Path:
@@ -83,7 +88,8 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
     for packaged in packaged_policies():
         if packaged.task == dense and packaged.level == "mediocre":
             return packaged.path
-    from mcat.agents.train import TrainConfig, train
+    from mcat.agents.train import train
+    from mcat.agents.train_config import PRESETS, TrainConfig
 
     steps = MEDIOCRE_STEPS.get(task.robot, DEFAULT_MEDIOCRE_STEPS)
     out = runs / f"{dense.label()}-mediocre"
@@ -94,5 +100,5 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
             f" ({steps:,} steps, about {steps / STEPS_PER_SECOND / 60:.0f} min on one core)"
         )
         resume = (out / "run.json").is_file()
-        train(TrainConfig(task=dense, out=out, steps=steps, resume=resume))
+        train(TrainConfig(task=dense, out=out, steps=steps, resume=resume, **PRESETS["paper"]))
     return path

@@ -11,28 +11,31 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from mcat.agents.algorithm import SHARED, Algorithm, Arena, Round
 from mcat.agents.evaluation import Evaluation
-from mcat.agents.mcat_config import MetaTrainConfig
+from mcat.agents.lengths import cut
+from mcat.agents.mcat_config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.rounds import load_rounds, save_round
 from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE
 from mcat.agents.runs import Log, Metrics, load_checkpoint, save_checkpoint
+from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
-from mcat.errors import DataError, UnstableError, UsageError
+from mcat.errors import DataError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
-EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "return")
+EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
-_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable")
+_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,13 @@ class MetaTrainer:
     def __init__(
         self, config: MetaTrainConfig, arena: Arena, algorithm: Algorithm, out: Path
     ) -> None:
+        by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
+        if config.episode_lengths is not None and arena.horizon % arena.delay and not by_model:
+            raise UsageError(
+                f"episodes of random length leave steps unpaid where the horizon, {arena.horizon},"
+                f" is no multiple of the delay, {arena.delay}: add --credit auto or"
+                " --episode-lengths none"
+            )
         self.config, self.arena, self.algorithm, self.out = config, arena, algorithm, out
         self.env = arena.make(range(len(arena.train)))
         self.evaluation = Evaluation(arena, config.evaluation_episodes, config.seed)
@@ -59,27 +69,31 @@ class MetaTrainer:
         self.best: float | None = None  # eval/train of the best policy so far
         self.earned: dict[str, float] = {}  # by the latest evaluation
         self.unstable = [0] * len(arena.train)  # rounds in a row that diverged
+        self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
+        self.logs = {
+            "metrics": Log(out / "metrics.csv", self._columns),
+            "episodes": Log(out / "episodes.csv", EPISODE_COLUMNS),
+        }
 
     def run(self, *, quiet: bool = False) -> MetaTrainResult:
-        """Go on to the configured number of steps."""
+        """Go on to the configured number of steps, if they are not made already."""
         config = self.config
         with io_errors(self.out, "write"):
             self.checkpoints.mkdir(exist_ok=True)
             self.rounds.mkdir(exist_ok=True)
-        episodes = Log(self.out / "episodes.csv", EPISODE_COLUMNS, until=self.step)
         label = f"meta-training {config.family}"
         with (
             Interrupts() as stop,
-            Metrics(self.out, self._columns, until=self.step) as metrics,
+            Metrics(self.logs["metrics"], until=self.step) as metrics,
             Progress(label, config.steps, done=self.step, quiet=quiet) as progress,
         ):
             while self.step < config.steps:
                 watch = Watch(self.out, stop, progress, f"iteration {self.iteration + 1}")
                 new, row = self._iterate(watch)
                 metrics.add(row)
-                episodes.add(*self._episode_rows(new))
-                save_round(self.rounds, self.iteration, new)
+                self.logs["episodes"].add(*self._episode_rows(new))
+                self.seals.append(save_round(self.rounds, self.iteration, new))
                 self._save()
                 progress.advance(self.step - progress.done, note=self._note(new))
         return MetaTrainResult(
@@ -109,7 +123,7 @@ class MetaTrainer:
         return new, {
             "step": self.step,
             "iteration": self.iteration,
-            "collect/return": float(np.mean(new.returns)),
+            "collect/return": float(np.mean(new.paces(self.arena.horizon))),
             "collect/transferred": float(np.mean([driver in others for driver in new.drivers])),
             **evaluated,
             **learned,
@@ -119,29 +133,43 @@ class MetaTrainer:
         }
 
     def _collect(self) -> Round:
-        """One episode of each training task."""
+        """As many steps of each training task as a whole episode has, in one piece or several."""
         drivers = self.algorithm.plan()
-        tasks = range(len(drivers))
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
-        policy = self.algorithm.explorer(drivers)
-        found = list(roll_out(self.env, policy, seed=seed, noise=(0.0, 0.0), episodes=len(drivers)))
+        lengths = [self.arena.horizon]
+        if self.config.episode_lengths is not None:
+            rng = np.random.default_rng(seed.spawn(1)[0])
+            lengths = cut(
+                self.config.episode_lengths,
+                horizon=self.arena.horizon,
+                delay=self.arena.delay,
+                rng=rng,
+            )
+        seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
         episodes = EpisodeStore(self.arena.observation_size, self.arena.action_size)
-        for task, episode in zip(tasks, found, strict=True):
-            self.unstable[task] = 0 if episode else self.unstable[task] + 1
-            if self.unstable[task] == MAX_UNSTABLE:
-                raise UnstableError(
-                    f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
-                    " choose milder physics"
-                )
-            if episode:
-                episodes.append_episode(**episode, task=task)
+        drove: list[str] = []
+        for length, piece in zip(lengths, seeds, strict=True):
+            policy = self.algorithm.explorer(drivers)
+            found = roll_out(
+                self.env, policy, seed=piece, noise=(0.0, 0.0), episodes=len(drivers), steps=length
+            )
+            for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
+                self._watch_stability(task, stable=episode is not None)
+                if episode:
+                    episodes.append_episode(**episode, task=task)
+                    drove.append(driver)
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
-        return Round(
-            step=self.step + len(drivers) * self.arena.horizon,
-            episodes=episodes,
-            drivers=tuple(d for d, episode in zip(drivers, found, strict=True) if episode),
-        )
+        step = self.step + len(drivers) * self.arena.horizon
+        return Round(step=step, episodes=episodes, drivers=tuple(drove))
+
+    def _watch_stability(self, task: int, *, stable: bool) -> None:
+        self.unstable[task] = 0 if stable else self.unstable[task] + 1
+        if self.unstable[task] == MAX_UNSTABLE:
+            raise UnstableError(
+                f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
+                " choose milder physics"
+            )
 
     # --- what a run leaves behind ---------------------------------------------------------
 
@@ -166,10 +194,11 @@ class MetaTrainer:
                 "iteration": self.iteration,
                 "task": self.arena.train[task],
                 "driver": driver,
+                "length": int(length),
                 "return": float(value),
             }
-            for task, driver, value in zip(
-                new.episodes.tasks, new.drivers, new.returns, strict=True
+            for task, driver, length, value in zip(
+                new.episodes.tasks, new.drivers, new.episodes.lengths, new.returns, strict=True
             )
         ]
 
@@ -177,7 +206,8 @@ class MetaTrainer:
         """What each task earned and who drove it, in a line."""
         short = {name: name.partition("-")[2] or name for name in self.arena.train}
         parts = [f"iteration {self.iteration}"]
-        for task, driver, value in zip(new.episodes.tasks, new.drivers, new.returns, strict=True):
+        paces = new.paces(self.arena.horizon)
+        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             by = "" if driver == SHARED else f" by {short.get(driver, driver)}"
             parts.append(f"{short[self.arena.train[task]]}{by}: {value:,.0f}")
         if self.earned:
@@ -207,33 +237,43 @@ class MetaTrainer:
         state = {
             "kind": "metatrain checkpoint",
             "algorithm": self.algorithm.state(),
+            "logs": {name: log.text for name, log in self.logs.items()},
             **{name: getattr(self, name) for name in _COUNTERS},
         }
-        save_checkpoint(self.checkpoints, self.step, tensors, state)
+        save_checkpoint(self.checkpoints, self.step, tensors, state, self._settings)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What makes it this run."""
+        values = to_json(self.config)
+        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
 
     def restore(self, announce: Callable[[str], None] = lambda text: None) -> None:
-        """Return to the newest sound checkpoint; without one the run starts again."""
-        checkpoint = load_checkpoint(self.checkpoints, announce)
+        """Return to the newest sound checkpoint; before the first one the run starts again."""
+        checkpoint = load_checkpoint(self.checkpoints, self._settings, announce)
         if checkpoint is None:
+            if len(list(self.rounds.glob("round-*"))) > 1:  # the first was followed by one
+                raise MissingInputError(
+                    f"{self.checkpoints} is empty, but the run has come further: restore it from a"
+                    " copy, or start another run"
+                )
             return
         arrays, state = checkpoint
         try:
             for name in _COUNTERS:
                 setattr(self, name, state[name])
-            for old in load_rounds(self.rounds, self.iteration):
+            for old in load_rounds(self.rounds, self.seals):
                 self.algorithm.remember(old)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.algorithm.load(tensors, state["algorithm"])
+            for name, log in self.logs.items():
+                log.restore(state["logs"][name], announce)
         except DataError:  # a ValueError too, but it says which file is damaged
             raise
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(
                 f"{self.checkpoints}: not a checkpoint of this run's networks ({error})"
             ) from error
-        if self.step >= self.config.steps:
-            raise UsageError(
-                f"{self.out} has made {self.step:,} steps already: ask for more with --steps"
-            )
 
 
 class Watch:

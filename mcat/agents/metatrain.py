@@ -11,16 +11,22 @@ import numpy as np
 import torch
 
 from mcat.agents.algorithm import Arena
+from mcat.agents.limits import require_bearable, require_room
 from mcat.agents.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.mcat import MCAT
-from mcat.agents.mcat_config import GOOD_ENOUGH, MetaTrainConfig
-from mcat.agents.run_record import RECORD_FILE, read_record
-from mcat.agents.runs import create_run_folder, provenance, remove_stale_files
+from mcat.agents.mcat_config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
+from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
+from mcat.agents.runs import (
+    create_run_folder,
+    note_other_code,
+    provenance,
+    remove_stale_files,
+)
 from mcat.config import differences, from_json, overlay, to_json
-from mcat.errors import UsageError
-from mcat.safe_io import claimed, read_json, write_json
-
-RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
+from mcat.errors import DataError, UsageError
+from mcat.formats import stamp
+from mcat.safe_io import read_json, write_json
+from mcat.workplaces import claimed
 
 
 def metatrain(
@@ -39,17 +45,12 @@ def metatrain(
     trainer = _trainer(config, out)
     create_run_folder(out)
     with claimed(out / ".lock", str(out)):
-        arena = trainer.arena
         record = {
+            **stamp(RECORD_FORMAT),
             "kind": "metatrain",
             "preset": preset,
             "config": to_json(config),
-            "arena": {
-                "train": list(arena.train),
-                "test": list(arena.test),
-                "horizon": arena.horizon,
-                "delay": arena.delay,
-            },
+            "arena": _described(trainer.arena),
             **provenance(),
         }
         write_json(out / RECORD_FILE, record, overwrite=True)
@@ -63,17 +64,24 @@ def resume_run(
     quiet: bool = False,
     announce: Callable[[str], None] = lambda text: None,
 ) -> MetaTrainResult:
-    """Go on with the run in `out`, exact to the bit.
+    """Go on with the run in `out`, exact to the bit; one that is finished says what it earned.
 
     Args:
         out: Its folder.
         changes: To its config; only `steps` may change.
         quiet: Show no progress.
         announce: Told what is odd: other code, a damaged checkpoint.
+
+    Raises:
+        DataError: if its record, its checkpoints and what they build on do not belong together.
+        UsageError: if anything else shall change, or there shall be fewer steps than were made.
     """
-    read_record(out)  # refuses what is not a run
+    read_record(out, kinds=("metatrain",))  # refuses what is not one
     record: dict[str, Any] = read_json(out / RECORD_FILE)
-    old = from_json(MetaTrainConfig, record["config"])
+    try:
+        old = from_json(MetaTrainConfig, record["config"])
+    except DataError as error:
+        raise DataError(f"{out / RECORD_FILE}: {error}") from error
     config = overlay(old, changes or {})
     fixed = [
         line
@@ -82,21 +90,43 @@ def resume_run(
     ]
     if fixed:
         raise UsageError(f"{out} was started otherwise ({'; '.join(fixed)}): start another run")
-    now = provenance()
-    made_by = {key: record.get(key) for key in ("commit", "versions")}
-    for line in differences(made_by, {key: now[key] for key in made_by}):
-        announce(f"note: the run was made by other code, so its last bits may differ ({line})")
+    note_other_code(record, announce)
     trainer = _trainer(config, out)
+    if odd := differences(record["arena"], _described(trainer.arena)):
+        raise DataError(
+            f"{out / RECORD_FILE}: its tasks are not those of {config.family} ({'; '.join(odd)})"
+        )
     with claimed(out / ".lock", str(out)):
         remove_stale_files(out)
         trainer.restore(announce)
+        if trainer.step >= config.steps and (config.steps < old.steps or not trainer.earned):
+            raise UsageError(
+                f"{out} has made {trainer.step:,} steps already: ask for more with --steps"
+            )
         write_json(out / RECORD_FILE, record | {"config": to_json(config)}, overwrite=True)
         return trainer.run(quiet=quiet)
 
 
+def _described(arena: Arena) -> dict[str, Any]:
+    """What `run.json` says of the tasks."""
+    return {
+        "train": list(arena.train),
+        "test": list(arena.test),
+        "horizon": arena.horizon,
+        "delay": arena.delay,
+    }
+
+
 def _trainer(config: MetaTrainConfig, out: Path) -> MetaTrainer:
-    torch.set_num_threads(config.threads)
     family = config.tasks
+    require_bearable(to_json(config))
+    require_room(
+        family.tasks[0],
+        config.evaluation_episodes,
+        tasks=len(family.tasks),
+        key="evaluation_episodes",
+    )
+    torch.set_num_threads(config.threads)
     arena = Arena.of(family)
     settings = config.mcat
     if settings.good_enough is None:

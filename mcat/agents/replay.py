@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mcat.agents.td3 import Batch
+from mcat.agents.learner import Batch
 from mcat.errors import DataError, UsageError
-from mcat.safe_io import load_safetensors, save_safetensors
+from mcat.safe_io import digest, load_safetensors, save_safetensors
 
 SEGMENT = 10_000  # transitions per file; a checkpoint itself holds fewer than this
 
@@ -28,6 +29,7 @@ class Replay:
             raise UsageError(f"replay capacity must be a multiple of {SEGMENT}, not {capacity}")
         self.capacity = capacity
         self.added = 0
+        self.seals: list[str] = []  # of all segments, by which they are known again
         self._widths = [obs_size, act_size, 1, obs_size, 1]
         self._rows = np.zeros((capacity, sum(self._widths)), dtype=np.float32)
         self._actions = slice(obs_size, obs_size + act_size)
@@ -52,6 +54,16 @@ class Replay:
         rows = self._rows[rng.integers(min(self.added, self.capacity), size=size)]
         return Batch(*torch.split(torch.from_numpy(rows), self._widths, dim=1))
 
+    def latest(self, count: int) -> Batch:
+        """The last `count` transitions, oldest first."""
+        places = np.arange(self.added - count, self.added) % self.capacity
+        return Batch(*torch.split(torch.from_numpy(self._rows[places]), self._widths, dim=1))
+
+    @property
+    def ends(self) -> bool:
+        """Whether an episode in it ended by itself, not by the time limit."""
+        return bool(self._rows[: min(self.added, self.capacity), -1].any())
+
     def latest_actions(self, count: int) -> Floats:
         """The actions of the last `count` transitions, oldest first."""
         places = np.arange(self.added - count, self.added) % self.capacity
@@ -63,20 +75,30 @@ class Replay:
             rows = self._span(self.added - SEGMENT, self.added)
             path = _segment_path(folder, self.added // SEGMENT - 1)
             save_safetensors(path, {"rows": rows}, {"end": self.added}, overwrite=True)
+            self.seals.append(digest({"rows": rows}))
 
     def tail(self) -> Floats:
         """The rows after the last complete segment."""
         return self._span(self.added - self.added % SEGMENT, self.added)
 
-    def load(self, folder: Path, added: int, tail: Floats) -> None:
-        """Restore the state in which `added` rows had come and `tail` was not in a segment."""
+    def load(self, folder: Path, added: int, tail: Floats, seals: Sequence[str]) -> None:
+        """Restore the state in which `added` rows had come and `tail` was not in a segment.
+
+        Raises:
+            DataError: if a segment is damaged or another run's.
+            MissingInputError: if one is not there.
+        """
         sealed = added // SEGMENT
+        if len(seals) != sealed:
+            raise DataError(f"{folder}: {len(seals)} seals of {sealed} segments")
         for index in range(max(0, (added - self.capacity) // SEGMENT), sealed):
             path = _segment_path(folder, index)
             rows = load_safetensors(path)[0].get("rows")
+            if rows is None or digest({"rows": rows}) != seals[index]:
+                raise DataError(f"{path}: not what this run saw: restore it from a copy")
             self._put(path, index * SEGMENT, SEGMENT, rows)
         self._put(folder, sealed * SEGMENT, added % SEGMENT, tail)
-        self.added = added
+        self.added, self.seals = added, list(seals)
 
     def _span(self, start: int, end: int) -> Floats:
         place = start % self.capacity
@@ -86,6 +108,11 @@ class Replay:
         if rows is None or rows.shape != (count, sum(self._widths)) or rows.dtype != np.float32:
             raise DataError(f"{path}: does not hold the replay rows from {start} on")
         self._span(start, start + count)[:] = rows
+
+
+def saved_rows(folder: Path) -> int:
+    """How many rows the segments of a run hold."""
+    return SEGMENT * len(list(folder.glob("segment-*.safetensors")))
 
 
 def _segment_path(folder: Path, index: int) -> Path:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.agents.limits import require_room
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy, begun
 
 
 class Step(NamedTuple):
@@ -63,18 +64,19 @@ class Evaluator:
     """Deterministic episodes in lockstep, from the same starts every time."""
 
     def __init__(self, task: Task, episodes: int, seed: int, workers: int = 1) -> None:
+        require_room(task, episodes)
         self._env = TaskVectorEnv([task] * episodes, workers=workers)
         self._seed = seed
 
     def returns(
         self,
-        policy: PolicyFunction,
+        policy: AnyPolicy,
         watch: Callable[[NDArray[np.float64]], None] | None = None,
     ) -> NDArray[np.float64]:
         """The undiscounted return of each episode.
 
         Args:
-            policy: Who acts.
+            policy: Who acts; one with a memory begins here.
             watch: Shown the observations `(episodes, obs)` of the start and after every step.
         """
         return episode_returns(self._env, policy, self._seed, watch)
@@ -82,18 +84,19 @@ class Evaluator:
 
 def episode_returns(
     env: TaskVectorEnv,
-    policy: PolicyFunction,
+    policy: AnyPolicy,
     seed: int,
     watch: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> NDArray[np.float64]:
     """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
     obs, _ = env.reset(seed=seed, options={"park": True})
+    act = begun(policy)
     returns = np.zeros(env.num_envs)
     over = np.zeros(env.num_envs, dtype=bool)
     if watch is not None:
         watch(obs)
     while not over.all():
-        obs, rewards, terminated, truncated, _ = env.step(policy(obs))
+        obs, rewards, terminated, truncated, _ = env.step(act(obs))
         returns += rewards  # 0 for episodes that are over
         over = terminated | truncated
         if watch is not None:

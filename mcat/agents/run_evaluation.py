@@ -1,4 +1,4 @@
-"""A run of `mcat metatrain` put to use: its policy on the tasks of its family."""
+"""A run put to use: its policy on the tasks it was made for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 
 from mcat.agents.algorithm import Arena
 from mcat.agents.context_policy import ContextPolicy
-from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE, RunRecord, read_record
+from mcat.agents.policies import Policy, load_policy
+from mcat.agents.run_record import RunRecord, policy_file, read_record
 from mcat.agents.transfer_result import Returns
 from mcat.agents.transferred import Run, run_episodes
 from mcat.envs.families import family
-from mcat.envs.tasks import Family, Task
-from mcat.errors import DataError, MissingInputError, UsageError
+from mcat.envs.tasks import Task
+from mcat.errors import DataError, UsageError
 
 FILMED_STEPS = 150  # 6 seconds
 
@@ -27,13 +28,13 @@ class Deployed:
         splits: "train" or "test", by the same names.
     """
 
-    policy: ContextPolicy
+    policy: Policy | ContextPolicy
     tasks: dict[str, Task]
     splits: dict[str, str]
 
 
 def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deployed:
-    """The deployed policy of a run and its tasks, rebuilt from their family's declaration.
+    """The deployed policy of a run and its tasks, rebuilt from their declarations.
 
     Args:
         folder: Of the run.
@@ -46,38 +47,38 @@ def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deploye
         UsageError: if the family has no such tasks.
     """
     record = read_record(folder)
-    tasks = dict(zip(record.tasks, _family(record).tasks, strict=True))
+    tasks = dict(zip(record.tasks, _tasks(record), strict=True))
     splits = dict.fromkeys(record.train, "train") | dict.fromkeys(record.test, "test")
     if split != "all":
         splits = {name: own for name, own in splits.items() if own == split}
     if not splits:
         raise UsageError(f"{record.family} has no {split} tasks")
-    path = folder / (BEST_POLICY_FILE if best else POLICY_FILE)
-    if not path.is_file():
-        raise MissingInputError(f"{folder} has no {path.name} yet: let the run go on")
-    policy = ContextPolicy.load(path)
+    path = policy_file(folder, best=best)
+    policy = load_policy(path)
     spec = tasks[record.train[0]].spec
     if (policy.observation_size, policy.action_size) != (spec.observation_size, spec.action_size):
         raise DataError(f"{path}: not a policy for {record.family}")
     return Deployed(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
 
 
-def _family(record: RunRecord) -> Family:
-    """The family of a run, if it still is what it was."""
+def _tasks(record: RunRecord) -> tuple[Task, ...]:
+    """The tasks of a run, if they still are what they were."""
+    if record.kind == "train":
+        return (Task.from_dict(record.config["task"]),)
     try:
         found = family(record.family).replace(delay=record.delay, horizon=record.horizon)
     except UsageError as error:
         raise DataError(f"{record.folder}: {error}") from error
     if Arena.of(found).names != record.tasks:
         raise DataError(f"{record.folder}: its tasks are not those of {record.family} in this mcat")
-    return found
+    return found.tasks
 
 
 def evaluate_run(
     deployed: Deployed, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[Returns, ...]:
     """The returns of deterministic episodes on each task, each begun with an empty memory."""
-    runs = [Run(name, task, deployed.policy.begin()) for name, task in deployed.tasks.items()]
+    runs = [Run(name, task, deployed.policy) for name, task in deployed.tasks.items()]
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
 
@@ -101,5 +102,5 @@ def film_run(deployed: Deployed, path: Path, *, seed: int, steps: int = FILMED_S
     """
     from mcat.envs.render import film_sheet
 
-    shown = {name: (task, deployed.policy.begin()) for name, task in deployed.tasks.items()}
+    shown = {name: (task, deployed.policy) for name, task in deployed.tasks.items()}
     film_sheet(shown, path, steps=steps, seed=seed)

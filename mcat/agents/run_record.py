@@ -1,4 +1,4 @@
-"""What a folder that `mcat metatrain` wrote says about its run; read without torch or mujoco."""
+"""What the folder of a run says about it; read without torch or mujoco."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError
-from mcat.safe_io import read_json
+from mcat.formats import require_format
+from mcat.safe_io import load_safetensors, read_json
 
-RECORD_FILE = "run.json"
+RECORD_FILE, RECORD_FORMAT = "run.json", 1
 POLICY_FILE, BEST_POLICY_FILE = "policy.safetensors", "policy-best.safetensors"
+KINDS = ("metatrain", "train")  # the commands that make runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,8 @@ class RunRecord:
 
     Attributes:
         folder: Where it is.
-        family: Name of its task family.
+        kind: The command that made it.
+        family: Name of its task family; of a run of `mcat train` that of its task.
         preset: What its configuration was made from.
         seed: The root of all its random numbers.
         config: The resolved configuration, family and seed included.
@@ -30,6 +34,7 @@ class RunRecord:
     """
 
     folder: Path
+    kind: str
     family: str
     preset: str
     seed: int
@@ -50,39 +55,104 @@ class RunRecord:
         return self.train + self.test
 
 
-def read_record(folder: Path) -> RunRecord:
+def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
     """The record of a run.
+
+    Args:
+        folder: Of the run.
+        kinds: The commands whose runs will do.
 
     Raises:
         MissingInputError: if the folder holds none.
-        DataError: if it is another command's, or not as `mcat metatrain` writes it.
+        DataError: if it is another command's, or not as that writes it.
     """
     path = folder / RECORD_FILE
+    wanted = " or ".join(f"mcat {kind}" for kind in kinds)
     if not path.is_file():
-        raise MissingInputError(f"{folder} is no run of mcat metatrain: it has no {RECORD_FILE}")
+        raise MissingInputError(f"{folder} is no run of {wanted}: it has no {RECORD_FILE}")
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("kind") != "metatrain":
-        raise DataError(f"{path}: not the record of a run of mcat metatrain")
+    config = content.get("config") if isinstance(content, dict) else None
+    if not isinstance(config, dict):
+        raise DataError(f"{path}: not the record of a run of {wanted}")
+    # The first runs of mcat train did not say so, and none said of what format they were.
+    kind = content.get("kind", "train" if "task" in config else None)
+    if kind not in kinds:
+        raise DataError(f"{path}: not the record of a run of {wanted}")
+    require_format({"format": RECORD_FORMAT} | content, RECORD_FORMAT, path)
     try:
-        config, arena = content["config"], content["arena"]
+        own = _of_task(config) if kind == "train" else _of_family(content)
         return RunRecord(
-            folder=folder,
-            family=_text(config["family"]),
-            preset=_text(content["preset"]),
-            seed=int(config["seed"]),
-            config=config,
-            train=tuple(map(_text, arena["train"])),
-            test=tuple(map(_text, arena["test"])),
-            horizon=int(arena["horizon"]),
-            delay=int(arena["delay"]),
+            folder=folder, kind=kind, seed=_count(config["seed"]), config=config, **own
         )
     except KeyError as error:
         raise DataError(f"{path}: it lacks {error}") from error
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{path}: not as mcat metatrain writes it ({error})") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
+
+
+def policy_file(folder: Path, *, best: bool = False) -> Path:
+    """Where the policy of a run is: the latest, or the one that earned most on what it learns.
+
+    Raises:
+        MissingInputError: if the folder is none of a run, or there is no policy yet.
+    """
+    record = read_record(folder)
+    if record.kind == "metatrain":
+        path = folder / (BEST_POLICY_FILE if best else POLICY_FILE)
+        if not path.is_file():
+            raise MissingInputError(f"{folder} has no {path.name} yet: let the run go on")
+        return path
+    snapshots = {
+        int(path.stem.rpartition("-")[2]): path
+        for path in folder.glob("policy-*.safetensors")
+        if path.stem.removeprefix("policy-").isdecimal()
+    }
+    if not snapshots:
+        raise MissingInputError(f"{folder} has no policy yet: let the run go on")
+    if best:
+        return max(snapshots.values(), key=_mean_return)
+    return snapshots[max(snapshots)]
+
+
+def _mean_return(path: Path) -> float:
+    value = load_safetensors(path)[1].get("mean_return")
+    if not isinstance(value, int | float):
+        raise DataError(f"{path}: it does not say what it earned")
+    return value
+
+
+def _of_family(content: dict[str, Any]) -> dict[str, Any]:
+    arena = content["arena"]
+    return {
+        "family": _text(content["config"]["family"]),
+        "preset": _text(content["preset"]),
+        "train": tuple(map(_text, arena["train"])),
+        "test": tuple(map(_text, arena["test"])),
+        "horizon": _count(arena["horizon"]),
+        "delay": _count(arena["delay"]),
+    }
+
+
+def _of_task(config: dict[str, Any]) -> dict[str, Any]:
+    task = Task.from_dict(config["task"])
+    name = task.replace(delay=1).label()
+    return {
+        "family": name,
+        "preset": "td3",
+        "train": (name,),
+        "test": (),
+        "horizon": task.horizon,
+        "delay": task.delay,
+    }
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no name")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r:.40} is no count")
     return value

@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
+import io
+import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import mcat
+from mcat.agents.event_file import EventFile
+from mcat.config import differences
 from mcat.errors import CannotCreateError, DataError
-from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+from mcat.formats import require_format, stamp
+from mcat.safe_io import (
+    Arrays,
+    io_errors,
+    load_safetensors,
+    new_file,
+    remove_stale_parts,
+    save_safetensors,
+)
 
 Row = dict[str, float]
 
-_PACKAGES = ("mcat", "torch", "numpy", "mujoco", "gymnasium", "metaworld")
-_KEPT_CHECKPOINTS = 2  # the newest, and the one to fall back on if it is damaged
+_PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
+_PART = re.compile(r"\..+\.part-[0-9a-f]{32}")  # as `new_file` names them
+_FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
 
 
 def provenance() -> dict[str, Any]:
     """Who made a file and with what: command, commit, versions, machine."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "mcat": mcat.__version__}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
@@ -39,6 +51,14 @@ def provenance() -> dict[str, Any]:
         "versions": versions,
         "host": {"system": platform.platform(), "machine": platform.machine()},
     }
+
+
+def note_other_code(record: Mapping[str, Any], announce: Callable[[str], None]) -> None:
+    """Say in what this mcat and the libraries under it differ from those that made a run."""
+    now = provenance()
+    made_by = {key: record.get(key) for key in ("commit", "versions")}
+    for line in differences(made_by, {key: now[key] for key in made_by}):
+        announce(f"note: the run was made by other code, so its last bits may differ ({line})")
 
 
 def _git(*arguments: str) -> str | None:
@@ -75,46 +95,75 @@ def create_run_folder(path: Path) -> None:
 
 
 def remove_stale_files(path: Path) -> None:
-    """Remove the unfinished files a killed process left; call it while the run is claimed."""
-    for part in path.rglob(".*.part-*"):
-        part.unlink(missing_ok=True)
+    """Remove the unfinished files a killed process left; call it while the run is claimed.
+
+    Only where a run writes: what else lies in its folder is the user's.
+    """
+    for folder in (path, path / "checkpoints", path / "replay"):
+        remove_stale_parts(folder)
 
 
 class Log:
     """A CSV file of a run that grows by rows.
 
+    A checkpoint keeps its `text`, from which a resumed run goes on: whatever became of the file
+    meanwhile, no row is lost and none comes twice.
+
     Args:
-        path: The file.
+        path: The file; it is made by the first `add`.
         columns: The names of all values, fixed for the life of the file; "step" comes first.
-        until: On resuming, rows after this step are forgotten: they will come again.
     """
 
-    def __init__(self, path: Path, columns: tuple[str, ...], until: int) -> None:
-        self._path, self._columns = path, columns
-        self._lines: list[list[str]] = []
-        if until and self._path.exists():
-            with io_errors(self._path, "read"), self._path.open(newline="") as file:
-                header, *lines = list(csv.reader(file)) or [[]]
-            if tuple(header) != columns:
-                raise DataError(f"{self._path}: its columns are not those of this run")
-            self._lines = [line for line in lines if int(line[0]) <= until]
+    def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
+        self.path, self.columns = path, columns
+        self.text = _csv([columns])
 
     def add(self, *rows: Mapping[str, float | str]) -> None:
         """Write some rows, all of them or none."""
-        for row in rows:
-            values = [row[name] for name in self._columns]
-            self._lines.append([v if isinstance(v, str) else repr(v) for v in values])
-        with new_file(self._path, overwrite=True) as part, part.open("w", newline="") as file:
-            csv.writer(file).writerows([self._columns, *self._lines])
+        values = [[row[name] for name in self.columns] for row in rows]
+        self.text += _csv([[v if isinstance(v, str) else repr(v) for v in row] for row in values])
+        self._write()
+
+    def restore(self, text: str, announce: Callable[[str], None]) -> None:
+        """Return to the table of a checkpoint; what else the file held is put aside."""
+        if not text.startswith(self.text):
+            raise DataError(f"{self.path}: its columns are not those of this run")
+        self.text = text
+        wanted = text.encode()
+        with io_errors(self.path, "read"):
+            found = self.path.read_bytes() if self.path.exists() else b""
+        if not found.startswith(wanted):  # more rows are those of an iteration that was not saved
+            aside = self.path.with_name(f"{self.path.name}.damaged")
+            kept = f", what it held is in {aside.name}" if found else ""
+            announce(f"note: {self.path} is damaged: restored from the checkpoint{kept}")
+            if found:
+                with io_errors(aside, "write"):
+                    os.replace(self.path, aside)
+        if found != wanted:
+            self._write()
+
+    def _write(self) -> None:
+        with new_file(self.path, overwrite=True) as part:
+            part.write_text(self.text, newline="")
+
+
+def _csv(rows: Iterable[Iterable[str]]) -> str:
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows(rows)
+    return file.getvalue()
 
 
 class Metrics:
-    """`metrics.csv` and, where tensorboard is installed, its event file beside it."""
+    """A log and, where tensorboard is installed, its event file beside it.
 
-    def __init__(self, folder: Path, columns: tuple[str, ...], until: int) -> None:
-        self._log = Log(folder / "metrics.csv", columns, until)
-        self._columns = columns
-        self._board = _tensorboard(folder, until)
+    Args:
+        log: Of numbers.
+        until: On resuming, the step after which rows will come again.
+    """
+
+    def __init__(self, log: Log, until: int) -> None:
+        self._log = log
+        self._board = _tensorboard(log.path.parent, until)
 
     def __enter__(self) -> Metrics:
         return self
@@ -127,48 +176,85 @@ class Metrics:
         """Write one row, whole or not at all."""
         self._log.add(row)
         if self._board is not None:
-            for name in self._columns[1:]:
+            for name in self._log.columns[1:]:
                 self._board.add_scalar(name, row[name], int(row["step"]))
             self._board.flush()
 
 
-def _tensorboard(folder: Path, until: int) -> SummaryWriter | None:
+def _tensorboard(folder: Path, until: int) -> EventFile | None:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return EventFile(folder, until)
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=until + 1 if until else None)
 
 
-def save_checkpoint(folder: Path, step: int, tensors: Arrays, state: dict[str, Any]) -> None:
-    """Write a checkpoint as one file, whole or not at all, then remove all but the last ones."""
-    save_safetensors(folder / f"step-{step:010}.safetensors", tensors, state, overwrite=True)
-    for path in _checkpoints(folder)[:-_KEPT_CHECKPOINTS]:
-        path.unlink(missing_ok=True)
+def save_checkpoint(
+    folder: Path, step: int, tensors: Arrays, state: dict[str, Any], settings: Mapping[str, Any]
+) -> None:
+    """Write a checkpoint as one file, whole or not at all, then remove all but the one before it.
+
+    Args:
+        folder: Of the run's checkpoints.
+        step: How far the run has come.
+        tensors: What learning changes.
+        state: Everything else that does, as JSON.
+        settings: What makes the run this one and no other, as JSON.
+    """
+    path = folder / f"step-{step:010}.safetensors"
+    header = {**state, **stamp(_FORMAT), "settings": settings}
+    save_safetensors(path, tensors, header, overwrite=True)
+    older = [other for other in _checkpoints(folder) if other.name < path.name]
+    with io_errors(folder, "write"):
+        for other in older[:-1]:  # the last is there to fall back on
+            other.unlink(missing_ok=True)
 
 
 def load_checkpoint(
-    folder: Path, announce: Callable[[str], None] = lambda text: None
+    folder: Path,
+    settings: Mapping[str, Any],
+    announce: Callable[[str], None] = lambda text: None,
 ) -> tuple[Arrays, dict[str, Any]] | None:
-    """The newest checkpoint that is sound, None if none was written yet.
+    """The newest checkpoint that is sound and of this run, None if none was written yet.
 
     Args:
         folder: Where they are.
+        settings: As `save_checkpoint` was given them.
         announce: Told of one that is passed over.
 
     Raises:
-        DataError: if there are some and all are damaged.
+        DataError: if there are some and none will do.
     """
-    damaged: DataError | None = None
+    passed: list[DataError] = []
     for path in reversed(_checkpoints(folder)):
         try:
-            return load_safetensors(path)
+            tensors, header = load_safetensors(path)
+            _require_own(path, header, settings)
         except DataError as error:
-            damaged = damaged or error
-            announce(f"{error}; going back to the checkpoint before it")
-    if damaged:
-        raise damaged
+            passed.append(error)
+            continue
+        for reason in passed:
+            announce(f"{reason}; going back to the checkpoint before it")
+        return tensors, header
+    if passed:
+        raise passed[0]
     return None
+
+
+def _require_own(path: Path, header: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    if header.get("format") in (None, 1):
+        raise DataError(
+            f"{path}: made by an mcat that did not write down which run a checkpoint belongs to:"
+            " only that one can go on with it"
+        )
+    require_format(header, _FORMAT, path)
+    there = header.get("settings")
+    if not isinstance(there, dict):
+        raise DataError(f"{path}: not a checkpoint of a run")
+    if other := differences(there, settings):
+        raise DataError(
+            f"{path}: a checkpoint of a run with other settings than run.json has"
+            f" ({'; '.join(other)})"
+        )
 
 
 def _checkpoints(folder: Path) -> list[Path]:

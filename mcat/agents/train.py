@@ -1,386 +1,84 @@
-"""Single-task TD3 with snapshots, metrics, checkpoints, and a resume that is exact to the bit.
-
-A checkpoint may fall into the middle of an episode: it keeps the episode's seed, and the replay
-has its actions, which is enough to bring it back (`rollout.Episode`).
-"""
+"""Training a policy for a single task, in a folder of its own, and going on with it."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from mcat.agents.policies import save_policy
-from mcat.agents.replay import Replay
-from mcat.agents.rollout import Episode, Evaluator
-from mcat.agents.runs import (
-    Metrics,
-    create_run_folder,
-    load_checkpoint,
-    provenance,
-    remove_stale_files,
-    save_checkpoint,
-)
-from mcat.agents.td3 import TD3, TD3Config
-from mcat.envs.tasks import Task
-from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
+from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
+from mcat.agents.runs import create_run_folder, note_other_code, provenance, remove_stale_files
+from mcat.agents.train_config import RESUME_MAY_CHANGE, TrainConfig
+from mcat.config import differences
+from mcat.errors import DataError, MissingInputError, UsageError
+from mcat.formats import stamp
 from mcat.interrupts import Interrupts
-from mcat.progress import Progress
-from mcat.safe_io import Arrays, claimed, read_json, write_json
+from mcat.safe_io import read_json, write_json
+from mcat.workplaces import claimed
 
-COLUMNS = (
-    "step",
-    "charts/episodes",
-    "charts/episodic_return",  # mean over the training episodes that ended since the last row
-    "charts/episodic_length",
-    "eval/return",
-    "eval/return_std",
-    "losses/critic",  # mean since the last row
-    "losses/actor",
-    "charts/SPS",
-    "time/seconds",
-)
-CHECK_EVERY = 100  # updates between looks at losses and weights
-MAX_UNSTABLE = 10  # episodes in a row that may end by diverging physics
-# The plain values of a `Trainer` that a checkpoint keeps.
-_COUNTERS = (
-    "step",
-    "seconds",
-    "unstable",
-    "finished",
-    "episodes",
-    "loss_count",
-    "latest_returns",
-)
-# What may differ when a run goes on; everything else would make it another run.
-RESUME_MAY_CHANGE = frozenset({"steps", "snapshots", "checkpoint_every"})
+if TYPE_CHECKING:
+    from mcat.agents.trainer import TrainResult
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """Everything a training run depends on (algorithms.md §1.3, §10).
-
-    Attributes:
-        task: The task; rewards are dense if its delay is 1.
-        out: The run's folder; made anew, or gone on with if `resume`.
-        steps: Environment steps in all.
-        snapshots: Steps at which the policy is saved; the last step always is.
-        start_steps: Steps of uniformly random actions before learning starts.
-        exploration: Standard deviation of the noise on the actions after that.
-        threads: torch threads; part of the config because the last bits depend on it.
-    """
-
-    task: Task
-    out: Path
-    steps: int = 300_000
-    snapshots: tuple[int, ...] = ()
-    seed: int = 0
-    start_steps: int = 25_000
-    exploration: float = 0.1
-    batch_size: int = 256
-    replay_capacity: int = 1_000_000
-    evaluate_every: int = 5_000
-    evaluation_episodes: int = 10
-    checkpoint_every: int = 20_000
-    threads: int = 1
-    td3: TD3Config = field(default_factory=TD3Config)
-    resume: bool = False
-    quiet: bool = False
-
-    def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "batch_size",
-            "evaluate_every",
-            "evaluation_episodes",
-            "checkpoint_every",
-            "threads",
-        ):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.seed < 0:
-            raise UsageError(f"seed must be 0 or more, not {self.seed}")
-        if self.start_steps < 0 or self.exploration < 0:
-            raise UsageError("start_steps and exploration must not be negative")
-        if self.replay_capacity < self.task.horizon:
-            raise UsageError(f"the replay must hold an episode of {self.task.horizon} steps")
-        late = [step for step in self.snapshots if not 1 <= step <= self.steps]
-        if late:
-            raise UsageError(f"snapshot {late[0]} is outside the run's {self.steps} steps")
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `run.json` keeps: all that the numbers of the run depend on."""
-        values = asdict(self) | {"task": self.task.to_dict(), "snapshots": list(self.snapshots)}
-        values["td3"]["hidden"] = list(self.td3.hidden)
-        return {key: v for key, v in values.items() if key not in ("out", "resume", "quiet")}
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainResult:
-    """Where a finished run left what it made."""
-
-    out: Path
-    policies: tuple[Path, ...]
-    mean_return: float
-
-
-def train(config: TrainConfig) -> TrainResult:
+def train(config: TrainConfig, announce: Callable[[str], None] = lambda text: None) -> TrainResult:
     """Train a policy; Ctrl-C and SIGTERM save at once and raise, `resume=True` goes on.
 
+    Args:
+        config: Of the run.
+        announce: Told what is odd on resuming: other code, a damaged checkpoint.
+
     Raises:
+        DataError: if the record, the checkpoints and the replay of a run do not belong together.
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came and everything is saved.
     """
+    import torch  # a run that cannot go on is told of before the seconds it takes
+
+    from mcat.agents.trainer import Trainer
+
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
         trainer = Trainer(config)  # refuses what cannot work before anything is made
         if not config.resume:
             create_run_folder(config.out)
-        elif not (config.out / "run.json").is_file():
+        elif not (config.out / RECORD_FILE).is_file():
             raise MissingInputError(f"no run to resume in {config.out}: start it without --resume")
         with claimed(config.out / ".lock", str(config.out)):
             remove_stale_files(config.out)
-            record = _record(config)
+            record = _record(config, announce)
             if config.resume:
-                trainer.resume()
-            write_json(config.out / "run.json", record, overwrite=True)
-            with Metrics(config.out, COLUMNS, until=trainer.step) as metrics:
-                trainer.run(metrics, stop)
+                trainer.resume(announce)
+            write_json(config.out / RECORD_FILE, record, overwrite=True)
+            trainer.run(stop)
     return trainer.result()
 
 
-def _record(config: TrainConfig) -> dict[str, Any]:
+def read_config(folder: Path) -> TrainConfig:
+    """The config of a run of `mcat train`, for going on with it.
+
+    Raises:
+        MissingInputError: if the folder holds none.
+        DataError: if it is another command's or damaged.
+    """
+    record = read_record(folder, kinds=("train",))
+    try:
+        return replace(TrainConfig.from_dict(record.config, folder), resume=True)
+    except DataError as error:
+        raise DataError(f"{folder / RECORD_FILE}: {error}") from error
+
+
+def _record(config: TrainConfig, announce: Callable[[str], None]) -> dict[str, Any]:
     """What `run.json` shall say; on resuming, only if this is still the same run."""
     new = config.to_dict()
     if not config.resume:
-        return {"config": new, **provenance()}
-    record: dict[str, Any] = read_json(config.out / "run.json")
-    old = record.get("config") if isinstance(record, dict) else None
-    if not isinstance(old, dict):
-        raise DataError(f"{config.out / 'run.json'}: not the record of a training run")
-    changed = sorted(key for key in new.keys() | old.keys() if new.get(key) != old.get(key))
-    fixed = [key for key in changed if key not in RESUME_MAY_CHANGE]
-    if fixed:
+        return {**stamp(RECORD_FORMAT), "kind": "train", "config": new, **provenance()}
+    read_record(config.out, kinds=("train",))  # refuses what is not one
+    record: dict[str, Any] = read_json(config.out / RECORD_FILE)
+    own = {key: value for key, value in record["config"].items() if key not in RESUME_MAY_CHANGE}
+    if fixed := differences(own, config.settings):
         raise UsageError(
-            f"{config.out} was started with other values of {', '.join(fixed)}:"
-            " resume it with those, or start another run"
+            f"{config.out} was started otherwise ({'; '.join(fixed)}): start another run"
         )
+    note_other_code(record, announce)
     return record | {"config": new}
-
-
-class Trainer:
-    """The state of a run between two steps, and the step."""
-
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
-        self.episode = Episode(config.task)
-        spec = config.task.spec
-        # One stream per consumer, so that none depends on how much another has drawn.
-        agent, acting, sampling, episodes, evaluation = np.random.SeedSequence(config.seed).spawn(5)
-        generator = torch.Generator().manual_seed(int(agent.generate_state(1, np.uint64)[0] >> 1))
-        self.agent = TD3(spec.observation_size, spec.action_size, config.td3, generator)
-        self.replay = Replay(spec.observation_size, spec.action_size, config.replay_capacity)
-        self.rngs = {
-            "acting": np.random.default_rng(acting),
-            "sampling": np.random.default_rng(sampling),
-            "episodes": np.random.default_rng(episodes),
-        }
-        self.evaluator = Evaluator(
-            config.task, config.evaluation_episodes, int(evaluation.generate_state(1)[0] >> 1)
-        )
-        self.step = 0
-        self.seconds = 0.0  # of all processes that worked on this run
-        self.unstable = 0  # diverged episodes in a row
-        self.finished: list[list[float]] = []  # [return, length] since the last metrics row
-        self.episodes = 0
-        self.loss_sums = torch.zeros(2, dtype=torch.float64)
-        self.loss_count = 0
-        self.latest_returns: list[float] = []
-        self.checkpoints = config.out / "checkpoints"
-        self.segments = config.out / "replay"
-        self._begin_episode()
-
-    def run(self, metrics: Metrics, stop: Interrupts) -> None:
-        """Go on to the configured number of steps."""
-        config = self.config
-        self.checkpoints.mkdir(exist_ok=True)
-        self.segments.mkdir(exist_ok=True)
-        started, before = time.monotonic(), self.seconds
-        label = f"training {config.task.label()}"
-        with Progress(label, config.steps, "steps", done=self.step, quiet=config.quiet) as progress:
-            while self.step < config.steps:
-                self._one_step()
-                self.seconds = before + time.monotonic() - started
-                if self.step % config.evaluate_every == 0 or self._is_snapshot():
-                    self._evaluate(metrics)
-                    progress.note(f"return {np.mean(self.latest_returns):,.0f}")
-                if self._is_snapshot():
-                    self._save_snapshot()
-                if self.step % config.checkpoint_every == 0 or self.step == config.steps:
-                    self.save()
-                progress.advance(1)
-                if stop.requested and self.step < config.steps:
-                    self.save()
-                    raise stop.error(
-                        f"stopped after {self.step} steps, saved in {config.out}:"
-                        " the same command with --resume goes on"
-                    )
-
-    def result(self) -> TrainResult:
-        """What a finished run made."""
-        steps = sorted({*self.config.snapshots, self.config.steps})
-        paths = map(self._policy_path, steps)
-        return TrainResult(
-            out=self.config.out,
-            # A snapshot asked for on resuming may lie before the step the run had reached.
-            policies=tuple(path for path in paths if path.is_file()),
-            mean_return=float(np.mean(self.latest_returns)),
-        )
-
-    # --- one step -------------------------------------------------------------------------
-
-    def _one_step(self) -> None:
-        """Act once, remember it, learn once."""
-        self.step += 1
-        action = self._choose_action()
-        taken = self.episode.step(action)
-        if taken.fault is None:
-            self.replay.add(taken.obs, action, taken.reward, taken.next_obs, taken.terminal)
-            self.replay.save_segment(self.segments)
-        if self.step > self.config.start_steps:
-            self._learn()
-        if taken.over:
-            self._end_episode(taken.fault)
-
-    def _choose_action(self) -> NDArray[np.float32]:
-        rng, size = self.rngs["acting"], self.config.task.spec.action_size
-        if self.step <= self.config.start_steps:
-            return rng.uniform(-1, 1, size).astype(np.float32)
-        noise = self.config.exploration * rng.standard_normal(size, dtype=np.float32)
-        action: NDArray[np.float32] = self.agent.act(self.episode.obs[np.newaxis])[0] + noise
-        return action.clip(-1, 1)
-
-    def _learn(self) -> None:
-        batch = self.replay.sample(self.rngs["sampling"], self.config.batch_size)
-        losses = self.agent.update(batch)
-        self.loss_sums += torch.stack((losses.critic, losses.actor))
-        self.loss_count += 1
-        if self.agent.updates % CHECK_EVERY == 0:
-            self._check_finite()
-
-    def _check_finite(self) -> None:
-        """One loss that was NaN or infinite makes its sum so, and soon every weight."""
-        for name, values in (
-            ("critic loss", self.loss_sums[0]),
-            ("actor loss", self.loss_sums[1]),
-            ("critics", self.agent.critics.flat),
-            ("actor", self.agent.actor.flat),
-        ):
-            if not values.isfinite().all():
-                raise DivergedError(
-                    f"the {name} became NaN or infinite before step {self.step}: the last good"
-                    f" checkpoint is in {self.checkpoints}; try a lower learning rate"
-                )
-
-    def _begin_episode(self) -> None:
-        self.episode.begin(int(self.rngs["episodes"].integers(2**31)))
-
-    def _end_episode(self, fault: str | None) -> None:
-        self.finished.append([self.episode.earned, self.episode.length])
-        self.episodes += 1
-        self.unstable = self.unstable + 1 if fault else 0
-        if self.unstable == MAX_UNSTABLE:
-            raise UnstableError(
-                f"the last {MAX_UNSTABLE} episodes of {self.config.task.label()} diverged"
-                f" ({fault}): choose milder physics"
-            )
-        self._begin_episode()
-
-    # --- what a run leaves behind ---------------------------------------------------------
-
-    def _is_snapshot(self) -> bool:
-        return self.step in self.config.snapshots or self.step == self.config.steps
-
-    def _evaluate(self, metrics: Metrics) -> None:
-        self._check_finite()
-        self.latest_returns = self.evaluator.returns(self.agent.act).tolist()
-        finished = np.array(self.finished or [[np.nan, np.nan]]).mean(axis=0)
-        critic, actor = (self.loss_sums / max(self.loss_count, 1)).tolist()
-        row = {
-            "step": self.step,
-            "charts/episodes": self.episodes,
-            "charts/episodic_return": float(finished[0]),
-            "charts/episodic_length": float(finished[1]),
-            "eval/return": float(np.mean(self.latest_returns)),
-            "eval/return_std": float(np.std(self.latest_returns)),
-            "losses/critic": critic,
-            "losses/actor": actor,
-            "charts/SPS": self.step / self.seconds,
-            "time/seconds": self.seconds,
-        }
-        metrics.add(row)
-        self.finished, self.loss_count = [], 0
-        self.loss_sums.zero_()
-
-    def _save_snapshot(self) -> None:
-        metadata = {
-            "step": self.step,
-            "mean_return": float(np.mean(self.latest_returns)),
-            "returns": self.latest_returns,
-            "seed": self.config.seed,
-            "config": self.config.to_dict(),
-            **provenance(),
-        }
-        path = self._policy_path(self.step)
-        save_policy(path, self.agent, self.config.task, metadata, overwrite=True)
-
-    def _policy_path(self, step: int) -> Path:
-        return self.config.out / f"policy-{step}.safetensors"
-
-    # --- checkpoints ----------------------------------------------------------------------
-
-    def save(self) -> None:
-        """Write a checkpoint from which `resume` goes on as if nothing had happened."""
-        self._check_finite()
-        tensors: Arrays = {
-            f"td3.{name}": tensor.detach().numpy() for name, tensor in self.agent.tensors().items()
-        }
-        tensors["replay.tail"] = self.replay.tail()
-        tensors["loss_sums"] = self.loss_sums.numpy()
-        state = {
-            "kind": "checkpoint",
-            "rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()},
-            "replay_added": self.replay.added,
-            "episode_seed": self.episode.seed,
-            "episode_length": self.episode.length,
-            **{name: getattr(self, name) for name in _COUNTERS},
-        }
-        save_checkpoint(self.checkpoints, self.step, tensors, state)
-
-    def resume(self) -> None:
-        """Restore the newest sound checkpoint; a run stopped before its first starts again."""
-        checkpoint = load_checkpoint(self.checkpoints)
-        if checkpoint is None:
-            return
-        tensors, state = checkpoint
-        try:
-            for name, rng in self.rngs.items():
-                rng.bit_generator.state = state["rngs"][name]
-            for name in _COUNTERS:
-                setattr(self, name, state[name])
-            self.loss_sums.copy_(torch.from_numpy(tensors.pop("loss_sums")))
-            self.replay.load(self.segments, state["replay_added"], tensors.pop("replay.tail"))
-            seed, length = state["episode_seed"], state["episode_length"]
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{self.checkpoints}: not a checkpoint of a training run") from error
-        self.agent.load_tensors(
-            {name.removeprefix("td3."): torch.from_numpy(array) for name, array in tensors.items()}
-        )
-        self.episode.bring_back(seed, self.replay.latest_actions(length))
-        if self.step > self.config.steps:
-            raise UsageError(f"{self.config.out} has made {self.step} steps already: ask for more")

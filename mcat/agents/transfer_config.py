@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from mcat.agents.limits import require_bearable
 from mcat.errors import UsageError, unknown
 from mcat.safe_io import dump_json
 from mcat.translator.recipes import RECIPES, Recipe
@@ -65,6 +66,7 @@ class TransferConfig:
             raise UsageError("--reward-aware goes with --method ours and without --map")
         if self.episodes < 0 or self.seed < 0 or self.threads < 1:
             raise UsageError("episodes and seed must not be negative, threads at least 1")
+        require_bearable({"episodes": self.episodes, "threads": self.threads})
 
     @property
     def recipe(self) -> Recipe:

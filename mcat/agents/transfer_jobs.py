@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.policies import find_policy
+from mcat.agents.policy_names import find_source_policy, source_policy_name
 from mcat.agents.transfer_config import TransferConfig
 from mcat.agents.transfer_data import Logs, describe
 from mcat.agents.transfer_result import ON_SOURCE, Returns
@@ -21,9 +19,9 @@ from mcat.agents.transferred import (
     Transferred,
     run_episodes,
     runs_on,
-    source_policy_name,
 )
 from mcat.errors import UsageError
+from mcat.progress import Stopwatch
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.correspondence import Correspondence, find_correspondence
 from mcat.translator.cycle import fit_cycle
@@ -35,20 +33,6 @@ from mcat.types import PolicyFunction
 
 SCATTER = 500  # actions shown before and after translation
 CONTEXTS = 200  # contexts shown per task
-
-
-class Stopwatch:
-    """How long each phase takes."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def time(self, phase: str) -> Iterator[None]:
-        """Count what happens meanwhile as `phase`."""
-        started = time.monotonic()
-        yield
-        self.seconds[phase] = round(time.monotonic() - started, 2)
 
 
 class SourcePolicy(NamedTuple):
@@ -129,7 +113,7 @@ def _source_policy(
     if source.task is not None:
         name = source_policy_name(config.policy, source.task, target.task if target else None)
         try:
-            function = find_policy(name, source.task, np.random.default_rng(config.seed))
+            function = find_source_policy(name, source.task, np.random.default_rng(config.seed))
         except UsageError as error:
             if config.policy is not None:
                 raise

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from mcat.errors import DataError
-from mcat.translator.policy import from_json
 from mcat.translator.report import FitReport
-from mcat.translator.trust import Trust
 
+if TYPE_CHECKING:
+    from mcat.translator.trust import Trust
+
+TRANSLATOR_FILE = "translator.safetensors"
+RESULT_FILE = "result.json"
 ON_SOURCE = "source policy on source"
 UNTRANSLATED = "source policy on target"
 TRANSFERRED = "transferred policy on target"
@@ -127,6 +130,9 @@ class TransferResult:
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     """The fields that JSON has as plain lists and objects."""
+    from mcat.translator.policy import from_json
+    from mcat.translator.trust import Trust
+
     fit = data["fit"]
     curves = {
         title: [(step, value) for step, value in rows] for title, rows in fit["curves"].items()

@@ -9,19 +9,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.policies import find_policy
+from mcat.agents.policy_names import find_policy, find_source_policy, source_policy_name
 from mcat.agents.rollout import Evaluator
-from mcat.agents.transfer_result import TRANSFERRED, UNTRANSLATED, Machine, Returns, TransferResult
-from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY
+from mcat.agents.transfer_result import (
+    RESULT_FILE,
+    TRANSFERRED,
+    TRANSLATOR_FILE,
+    UNTRANSLATED,
+    Machine,
+    Returns,
+    TransferResult,
+)
+from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError, unknown
 from mcat.progress import Progress
 from mcat.safe_io import read_json
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy, PolicyFunction
 
-TRANSLATOR_FILE = "translator.safetensors"
-RESULT_FILE = "result.json"
 FILMED = 3  # episodes of which a Meta-World hand's path is kept
 
 Paths = dict[str, list[list[list[float]]]]
@@ -32,7 +38,7 @@ class Run(NamedTuple):
 
     label: str
     task: Task
-    policy: PolicyFunction
+    policy: AnyPolicy
 
 
 class Transferred(NamedTuple):
@@ -47,20 +53,6 @@ class Transferred(NamedTuple):
     name: str
     source: PolicyFunction | None
     policy: TransferredPolicy
-
-
-def source_policy_name(name: str | None, source: Task, target: Task | None = None) -> str:
-    """The policy to run if none is named: a script on Meta-World, else the packaged good one.
-
-    On a given target another script may be the one that can be transferred.
-    """
-    if name is not None:
-        return name
-    if source.robot not in SCRIPTED:
-        return "good"
-    if source.robot == "push" and target is not None and target.robot in SOURCE_POLICY:
-        return f"scripted:{SOURCE_POLICY[target.robot]}"
-    return "scripted"
 
 
 def open_transfer(
@@ -100,7 +92,7 @@ def open_transfer(
         )
     own = Task.from_dict(machine.task)
     name = source_policy_name(policy, own, target)
-    function = find_policy(name, own, np.random.default_rng(0))
+    function = find_source_policy(name, own, np.random.default_rng(0))
     fits = (own.spec.observation_size, own.spec.action_size) == sizes
     return Transferred(
         f"{name} of {machine.name}, translated",

@@ -8,14 +8,20 @@ from typing import Any
 
 import click
 
-from mcat.commands.options import task_from, task_options, translator_options
+from mcat.commands.options import (
+    policy_name,
+    require_actor,
+    task_from,
+    task_options,
+    translator_options,
+)
 from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import CannotCreateError, UsageError, unknown
 from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy
 
 
 @click.group()
@@ -111,8 +117,8 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help=".png, .gif or .mp4")
 @click.option("--steps", default=None, type=click.IntRange(0), metavar="N",
               help="Steps to film, or to take before the picture.")  # fmt: skip
-@click.option("--policy", default="none", show_default=True,
-              help="none, random, scripted, good, mediocre or a policy file.")  # fmt: skip
+@click.option("--policy", default="none", show_default=True, callback=policy_name,
+              help="none, random, scripted, good, mediocre, a policy file or a run.")  # fmt: skip
 @translator_options
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
@@ -147,6 +153,8 @@ def render(
     if out.suffix not in (".png", ".gif", ".mp4") or (out.suffix != ".png" and not chosen):
         kinds = ".png, .gif or .mp4" if chosen else ".png"
         raise UsageError(f"cannot write '{out.name}': give --out a name in {kinds}")
+    if chosen is not None:
+        require_actor(None if policy == "none" else policy, chosen, translator, source)
     from mcat.safe_io import ensure_writable_output
 
     if out.is_file() and not overwrite:
@@ -184,7 +192,7 @@ def gallery_tasks() -> tuple[Task, ...]:
 
 def _policy(
     name: str, task: Task, seed: int, translator: Path | None, source: str | None
-) -> PolicyFunction | None:
+) -> AnyPolicy | None:
     if name == "none" and translator is None and source is None:
         return None
     from mcat.agents.transferred import evaluation_runs

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.options import task_from, task_options, translator_options, workers_option
+from mcat.commands.options import (
+    policy_name,
+    require_actor,
+    task_from,
+    task_options,
+    translator_options,
+    workers_option,
+)
 from mcat.commands.translate import print_returns, summary
 from mcat.errors import UsageError
 
@@ -25,14 +32,16 @@ if TYPE_CHECKING:
 @click.option("--video", type=click.Path(path_type=Path), metavar="FILE",
               help="Film the start of an episode of each task of RUN: .mp4 or .gif.")  # fmt: skip
 @task_options(required=False)
-@click.option("--policy", metavar="NAME|FILE",
-              help="Who acts: good, mediocre, random, scripted, scripted:ROBOT or a file; with "
-              "--translator the source's (default: good; scripted on Meta-World).")  # fmt: skip
+@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
+              help="Who acts: good, mediocre, random, scripted, scripted:ROBOT, a file or a run; "
+              "the source's with --translator (default: good; scripted on Meta-World)."
+              )  # fmt: skip
 @translator_options
 @click.option("--episodes", type=click.IntRange(1), metavar="N",
               help="Of each policy (default: 100), or of each task of RUN (10).")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @workers_option
+@click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def evaluate(
     run: Path | None,
@@ -46,35 +55,47 @@ def evaluate(
     episodes: int | None,
     seed: int,
     workers: int,
+    quiet: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a policy and show its returns: that of RUN, a folder of mcat metatrain, or any other.
+    """Run a policy and show its returns: that of RUN, a folder of mcat metatrain or train, or any.
 
-    With a translator, before and after translation.
+    RUN acts on the tasks it was made for, or on the machine that --env describes. With a
+    translator, before and after translation.
 
     \b
     mcat evaluate runs/halfcheetah-armature-fast-seed0 --split test --video cheetahs.mp4
+    mcat evaluate runs/halfcheetah-armature-fast-seed0 --env halfcheetah --armature 1.2
     mcat evaluate --policy good --env halfcheetah --armature 0.1
     mcat evaluate --policy good --translator a-to-b --env halfcheetah --armature 0.5
     """  # noqa: D301
-    described = {"env": env, "policy": policy, "translator": translator, "from": source} | options
-    given = [f"--{name}".replace("_", "-") for name, value in described.items() if value]
-    if run is None:
-        if split or best or video:
-            raise UsageError("--split, --best and --video need RUN, a folder of mcat metatrain")
-        if env is None:
-            raise UsageError("say what to run: RUN, a folder of mcat metatrain, or --env ROBOT")
+    given = {"--policy": policy, "--translator": translator, "--from": source}
+    refused = [name for name, value in given.items() if value]
+    if run is not None and refused:
+        raise UsageError(f"{run} has its own policy: leave out {', '.join(refused)}")
+    if run is None and (split or best or video):
+        raise UsageError("--split, --best and --video need RUN, the folder of a run")
+    if env is not None:
+        if split or video:
+            raise UsageError("--split and --video are for the tasks of RUN: leave out --env")
+        if run is not None:
+            from mcat.agents.run_record import policy_file
+
+            policy = str(policy_file(run, best=best))
         _evaluate_policy(
             task_from(env, options), policy, translator, source,
-            episodes=episodes or 100, seed=seed, workers=workers, as_json=as_json,
+            episodes=episodes or 100, seed=seed, workers=workers, quiet=quiet, as_json=as_json,
         )  # fmt: skip
-    elif given:
-        raise UsageError(f"{run} has its own policy and tasks: leave out {', '.join(given)}")
+    elif run is None:
+        raise UsageError("say what to run: RUN, the folder of a run, or --env ROBOT")
+    elif described := [name for name, value in options.items() if value is not None]:
+        names = ", ".join(f"--{name}".replace("_", "-") for name in described)
+        raise UsageError(f"{run} has its own tasks: leave out {names}, or name a robot by --env")
     else:
         _evaluate_run(
             run, split or "all", best=best, video=video,
-            episodes=episodes or 10, seed=seed, workers=workers, as_json=as_json,
+            episodes=episodes or 10, seed=seed, workers=workers, quiet=quiet, as_json=as_json,
         )  # fmt: skip
 
 
@@ -87,12 +108,18 @@ def _evaluate_policy(
     episodes: int,
     seed: int,
     workers: int,
+    quiet: bool,
     as_json: bool,
 ) -> None:
+    from mcat.agents.limits import require_room
+    from mcat.agents.policy_names import source_policy_name
+
+    require_actor(source_policy_name(policy, task), task, translator, source)
     from mcat.agents.transferred import evaluation_runs, run_episodes
 
+    require_room(task, episodes)
     runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
-    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers)
+    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     if as_json:
         click.echo(json.dumps([summary(item) for item in returns]))
     else:
@@ -108,8 +135,12 @@ def _evaluate_run(
     episodes: int,
     seed: int,
     workers: int,
+    quiet: bool,
     as_json: bool,
 ) -> None:
+    from mcat.agents.run_record import read_record
+
+    read_record(folder)  # refuses what is not a run before anything heavy is imported
     if video is not None:
         from mcat.envs import backend
         from mcat.safe_io import ensure_writable_output
@@ -119,10 +150,13 @@ def _evaluate_run(
         ensure_writable_output(video, overwrite=True)
         backend.choose()  # before mujoco is imported
 
+    from mcat.agents.limits import require_room
     from mcat.agents.run_evaluation import evaluate_run, film_run, means, open_run
 
     deployed = open_run(folder, split, best=best)
-    returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers)
+    for task in deployed.tasks.values():
+        require_room(task, episodes)
+    returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     if as_json:
         splits = deployed.splits
         click.echo(json.dumps([{"split": splits[r.label], **summary(r)} for r in returns]))

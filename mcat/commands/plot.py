@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -14,19 +15,21 @@ import click
               type=click.Path(path_type=Path), help="Where the pictures go.")  # fmt: skip
 @click.option("--labels", default="", metavar="NAME,NAME",
               help="What to call the curves (default: preset and what was changed).")  # fmt: skip
-def plot(folders: tuple[Path, ...], out: Path, labels: str) -> None:
-    """Show how runs of mcat metatrain learn, finished or not.
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers and the files as JSON.")
+def plot(folders: tuple[Path, ...], out: Path, labels: str, as_json: bool) -> None:
+    """Show how runs of mcat metatrain and mcat train learn, finished or not.
 
     Learning curves on train and test tasks, which policy collected each episode, and contexts by
     task; runs that differ in their seed only are one curve with its standard error.
 
     \b
+    mcat plot runs/*
     mcat plot runs/halfcheetah-armature-fast-seed0
     mcat plot runs/halfcheetah-armature-* --out plots/armature
     """  # noqa: D301
     from mcat.reports.environments import markdown
     from mcat.reports.learning import write_learning
-    from mcat.reports.learning_findings import summary_rows
+    from mcat.reports.learning_findings import summary_numbers, summary_rows
     from mcat.reports.learning_groups import group_runs
     from mcat.reports.learning_runs import read_run
 
@@ -36,6 +39,12 @@ def plot(folders: tuple[Path, ...], out: Path, labels: str) -> None:
         for note in run.notes:
             click.echo(f"note: {note}", err=True)
     groups = group_runs(runs, [name.strip() for name in labels.split(",") if name.strip()])
-    click.echo(markdown(summary_rows(groups)))
+    if not as_json:
+        click.echo(markdown(summary_rows(groups)))
+    paths = []
     for path in write_learning(groups, out):
-        click.echo(path)
+        paths.append(str(path))
+        if not as_json:
+            click.echo(path)
+    if as_json:
+        click.echo(json.dumps({"curves": summary_numbers(groups), "files": paths}))

@@ -3,67 +3,134 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from mcat.commands.options import given_parameters, task_from, task_options
 from mcat.commands.tables import print_table
-from mcat.errors import UsageError
+from mcat.config import to_json, typed
+from mcat.errors import UsageError, unknown
 from mcat.reports.environments import markdown
+
+if TYPE_CHECKING:
+    from mcat.agents.train_config import TrainConfig
+
+GOES_WITH_RESUME = ("resume", "steps", "snapshots", "quiet", "as_json")
 
 
 @click.command()
-@task_options()
-@click.option("--out", type=click.Path(path_type=Path),
-              help="Folder of the run (default: runs/<task>-seed<seed>).")  # fmt: skip
+@task_options(required=False)
+@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Where to write (default: runs/<task>-seed<seed>).")  # fmt: skip
 @click.option("--steps", default=300_000, show_default=True, type=click.IntRange(1),
               help="Environment steps in all; one update follows each.")  # fmt: skip
 @click.option("--snapshots", default="", metavar="STEP,STEP",
               help="Steps at which the policy is saved; the last step always is.")  # fmt: skip
-@click.option("--start-steps", default=25_000, show_default=True, type=click.IntRange(0),
-              help="Random steps before learning starts.")  # fmt: skip
+@click.option("--preset", default="fast", show_default=True, metavar="fast|paper",
+              help="CrossQ with credit and episodes of random length, or TD3 with the paper's "
+              "numbers.")  # fmt: skip
+@click.option("--episode-lengths", metavar="LOW[,HIGH]|none",
+              help="Collect episodes of random length; none means whole ones.")  # fmt: skip
+@click.option("--start-steps", type=click.IntRange(0), metavar="N",
+              help="Random steps before learning starts (default: 5,000; preset paper "
+              "25,000).")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--resume", is_flag=True, help="Go on with the run in --out, exact to the bit.")
+@click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER",
+              help="Go on with that run, exact to the bit; of its settings only --steps and "
+              "--snapshots may change.")  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.pass_context
 def train(
-    env: str,
+    context: click.Context,
+    /,
+    env: str | None,
     out: Path | None,
     steps: int,
     snapshots: str,
-    start_steps: int,
+    preset: str,
+    episode_lengths: str | None,
+    start_steps: int | None,
     seed: int,
-    resume: bool,
+    resume: Path | None,
+    quiet: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a policy for one task with TD3.
+    """Train a policy for one task.
 
-    Ctrl-C or SIGTERM saves the run; the same command with --resume goes on. The folder holds
-    run.json, metrics.csv, checkpoints and one policy-STEP.safetensors per snapshot.
+    Delayed rewards (--delay) are put down to the steps that earned them. Ctrl-C or SIGTERM saves
+    the run, and --resume FOLDER goes on with it. The folder holds run.json, metrics.csv,
+    checkpoints and one policy-STEP.safetensors per snapshot.
 
     \b
     mcat train --env halfcheetah --armature 0.1 --snapshots 80000,300000
+    mcat train --env ant --cripple 3 --delay 500
+    mcat train --env hopper --preset paper               # TD3 as in the paper
+    mcat train --resume runs/halfcheetah-armature0.1-seed0
     """  # noqa: D301
-    task = task_from(env, options)
-    label = task.label(*given_parameters(options))
+    if resume is not None:
+        config = _go_on(context, resume)
+    elif env is None:
+        raise UsageError("say what to learn by --env ROBOT, or go on with a run by --resume FOLDER")
+    else:
+        task = task_from(env, options)
+        label = task.label(*given_parameters(options))
 
-    from mcat.agents.train import TrainConfig
-    from mcat.agents.train import train as run
+        from mcat.agents.train_config import PRESETS, TrainConfig
 
-    result = run(
-        TrainConfig(
+        if preset not in PRESETS:
+            raise unknown("preset", preset, PRESETS)
+        changes: dict[str, Any] = dict(PRESETS[preset])
+        if start_steps is not None:
+            changes["start_steps"] = start_steps
+        if episode_lengths is not None:
+            changes |= typed(TrainConfig, {"episode_lengths": episode_lengths})
+        config = TrainConfig(
             task=task,
             out=out or Path("runs") / f"{label}-seed{seed}",
             steps=steps,
             snapshots=_steps(snapshots),
-            start_steps=start_steps,
             seed=seed,
-            resume=resume,
+            **changes,
         )
-    )
-    click.echo(f"return {result.mean_return:,.1f} after {steps:,} steps", err=True)
+
+    from mcat.agents.train import train as run
+
+    result = run(replace(config, quiet=quiet), lambda text: click.echo(text, err=True))
+    if as_json:
+        click.echo(json.dumps(to_json(result)))
+        return
+    click.echo(f"return {result.mean_return:,.1f} after {config.steps:,} steps", err=True)
     for path in result.policies:
         click.echo(path)
+
+
+def _go_on(context: click.Context, folder: Path) -> TrainConfig:
+    """The settings of a run that shall go on, with what the command line changes in them."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [
+        option
+        for option in context.command.params
+        if sources.get(option.name or "") == ParameterSource.COMMANDLINE
+    ]
+    refused = [option.opts[0] for option in given if option.name not in GOES_WITH_RESUME]
+    if refused:
+        raise UsageError(
+            f"--resume goes on with the settings of that run: leave out {', '.join(refused)} "
+            "(what may change: --steps, --snapshots)"
+        )
+
+    from mcat.agents.train import read_config
+
+    config = read_config(folder)
+    values = {"steps": context.params["steps"], "snapshots": _steps(context.params["snapshots"])}
+    names = {option.name for option in given}
+    return replace(config, **{name: v for name, v in values.items() if name in names})
 
 
 def _steps(text: str) -> tuple[int, ...]:
@@ -85,7 +152,7 @@ def policies() -> None:
 )
 def list_policies(as_json: bool, as_markdown: bool) -> None:
     """List them: task, level, training steps and mean return over 10 episodes."""
-    from mcat.agents.policies import packaged_policies
+    from mcat.agents.policy_names import packaged_policies
     from mcat.reports.policies import policy_rows
 
     if as_json:

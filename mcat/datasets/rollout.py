@@ -11,34 +11,39 @@ from numpy.typing import NDArray
 
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import UsageError
-from mcat.types import PolicyFunction
+from mcat.types import AnyPolicy, PolicyFunction, begun
 
 
 def roll_out(
     env: TaskVectorEnv,
-    policy: PolicyFunction | None,
+    policy: AnyPolicy | None,
     *,
     seed: np.random.SeedSequence,
     noise: tuple[float, float],
     episodes: int,
+    steps: int | None = None,
 ) -> Iterator[dict[str, Any] | None]:
     """One episode from each of the first `episodes` sub-environments, which share one horizon.
 
     Args:
         env: Where to act; its state before the call does not matter.
-        policy: Maps observations `(n, obs)` to actions `(n, act)`; None draws uniform actions.
+        policy: Maps observations `(n, obs)` to actions `(n, act)`; one with a memory begins here.
+            None draws uniform actions.
         seed: Determines start states and noise.
         noise: Range from which each episode draws the σ of its action noise.
         episodes: How many sub-environments take part. The policy sees all rows nevertheless, so
             that it rounds alike however many are wanted.
+        steps: Cut the episodes after so many steps; what is owed then is never paid.
 
     Yields:
         Arguments for `EpisodeStore.append_episode`, or None where the simulation diverged.
     """
     env_seeds, noise_seed = seed.spawn(2)
     rng = np.random.default_rng(noise_seed)
-    n, horizon, spec = env.num_envs, env.tasks[0].horizon, env.tasks[0].spec
-    act = _actor(policy, env, rng.uniform(*noise, size=(n, 1)), rng)
+    n, spec = env.num_envs, env.tasks[0].spec
+    horizon = env.tasks[0].horizon if steps is None else min(steps, env.tasks[0].horizon)
+    acting = None if policy is None else begun(policy)
+    act = _actor(acting, env, rng.uniform(*noise, size=(n, 1)), rng)
     observations = np.empty((horizon + 1, n, spec.observation_size), np.float32)
     actions = np.empty((horizon, n, spec.action_size), np.float32)
     rewards = np.empty((horizon, n), np.float32)
@@ -87,6 +92,7 @@ def _actor(
     low, high = space.low, space.high
     shape = (env.num_envs, *low.shape)
     noisy = bool(sigma.any())
+    remember = getattr(policy, "took", None)
 
     def act(observations: NDArray[Any]) -> NDArray[Any]:
         if policy is None:
@@ -99,6 +105,8 @@ def _actor(
         if noisy:
             actions = actions + sigma * rng.standard_normal(shape)
         clipped: NDArray[Any] = np.clip(actions, low, high)
+        if remember is not None:
+            remember(clipped)
         return clipped
 
     return act

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
-from mcat.errors import MissingInputError, UsageError
-from mcat.types import PolicyFunction
+from mcat.errors import MissingInputError, UsageError, install
+from mcat.types import AnyPolicy, begun
 
 if TYPE_CHECKING:
     from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
@@ -64,7 +64,7 @@ _SIDE_VIEWS = {
 
 
 def film(
-    task: Task, policy: PolicyFunction | None, steps: int, seed: int, width: int, height: int
+    task: Task, policy: AnyPolicy | None, steps: int, seed: int, width: int, height: int
 ) -> Iterator[Frame]:
     """The frames of an episode: after the reset and after each of `steps` steps.
 
@@ -74,9 +74,10 @@ def film(
     try:
         observation, _ = env.reset(seed=seed)
         idle = np.zeros(task.spec.action_size)
+        act = None if policy is None else begun(policy)
         yield _frame(env)
         for _ in range(min(steps, task.horizon)):
-            action = idle if policy is None else policy(observation[None])[0]
+            action = idle if act is None else act(observation[None])[0]
             observation, _, terminated, truncated, _ = env.step(action)
             yield _frame(env)
             if terminated or truncated:
@@ -101,7 +102,7 @@ def render(
     task: Task,
     path: Path,
     *,
-    policy: PolicyFunction | None = None,
+    policy: AnyPolicy | None = None,
     steps: int = 0,
     seed: int = 0,
     width: int = 480,
@@ -137,7 +138,7 @@ def sheet(
 
 
 def film_sheet(
-    tasks: Mapping[str, tuple[Task, PolicyFunction]],
+    tasks: Mapping[str, tuple[Task, AnyPolicy]],
     path: Path,
     *,
     steps: int,
@@ -211,9 +212,7 @@ def _mp4(frames: Iterable[Frame], fps: int) -> bytes:
     try:
         import imageio_ffmpeg
     except ImportError:
-        raise MissingInputError(
-            "mp4 needs ffmpeg: pip install 'mcat[video]', or write a .gif"
-        ) from None
+        raise MissingInputError(f"mp4 needs ffmpeg: {install('video')}, or write a .gif") from None
     reel = iter(frames)
     first = next(reel)
     height, width, _ = first.shape

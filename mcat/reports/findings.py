@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
 from mcat.reports.verdict import improvement, mean_and_error, verdict
-from mcat.translator.trust import Trust
+
+if TYPE_CHECKING:
+    from mcat.translator.trust import Trust
 
 Rows = Sequence[Sequence[str]]
 Array = NDArray[np.float64]

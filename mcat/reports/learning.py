@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mcat.errors import MissingInputError
+from mcat.errors import MissingInputError, install
 from mcat.reports.findings import Section
 from mcat.reports.learning_findings import (
     TEST,
@@ -34,7 +34,7 @@ def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
     """
     with io_errors(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
-    body = [tag("h1", "How runs of mcat metatrain learn")]
+    body = [tag("h1", "How runs of mcat learn")]
     for section, png in _pictures(groups):
         path = folder / f"{section.name}.png"
         with new_file(path, overwrite=True) as part:
@@ -43,7 +43,7 @@ def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
         yield path
     page = folder / PAGE
     with new_file(page, overwrite=True) as part:
-        part.write_text(document("mcat metatrain", body), encoding="utf-8")
+        part.write_text(document("mcat plot", body), encoding="utf-8")
     yield page
 
 
@@ -52,7 +52,7 @@ def _pictures(groups: Sequence[Group]) -> Iterator[tuple[Section, bytes]]:
     try:
         from mcat.reports import learning_figures as figures
     except ImportError:
-        raise MissingInputError("pictures need matplotlib: pip install 'mcat[plot]'") from None
+        raise MissingInputError(f"pictures need matplotlib: {install('plot')}") from None
     if any(group.curve(column) for group in groups for column in (TRAIN, TEST)):
         section = curves_section(groups)
         yield section, figures.draw_curves(groups, section.finding)

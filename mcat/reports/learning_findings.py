@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,35 @@ def summary_rows(groups: Sequence[Group]) -> Rows:
     return [heading, *map(_summary_row, groups)]
 
 
+def summary_numbers(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """The same for a script: one value for each run of a group, None where there is none."""
+    found = []
+    for group in groups:
+        best = [_at_best(run) for run in group.runs]
+        returns = {
+            "final_train": [_final(run, TRAIN) for run in group.runs],
+            "final_test": [_final(run, TEST) for run in group.runs],
+            "best_train": [train for train, _ in best],
+            "test_at_best": [test for _, test in best],
+        }
+        found.append(
+            {
+                "family": group.record.family,
+                "method": group.label,
+                "runs": [str(run.record.folder) for run in group.runs],
+                "seeds": [run.record.seed for run in group.runs],
+                "steps": [run.steps for run in group.runs],
+                **{k: [v if np.isfinite(v) else None for v in r] for k, r in returns.items()},
+            }
+        )
+    return found
+
+
+def _final(run: LearningRun, column: str) -> float:
+    values = run.curve(column)[1]
+    return float(values[-1]) if len(values) else np.nan
+
+
 def _summary_row(group: Group) -> tuple[str, ...]:
     steps = [run.steps for run in group.runs]
     best = [_at_best(run) for run in group.runs]
@@ -59,8 +89,8 @@ def _summary_row(group: Group) -> tuple[str, ...]:
 
 def _last(group: Group, column: str) -> list[float]:
     """What each of its runs that has been evaluated earned the last time."""
-    curves = [run.curve(column)[1] for run in group.runs]
-    return [float(values[-1]) for values in curves if len(values)]
+    values = [_final(run, column) for run in group.runs]
+    return [value for value in values if np.isfinite(value)]
 
 
 def _at_best(run: LearningRun) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Runs of `mcat metatrain` that only their seeds tell apart, joined to one curve with a name."""
+"""Runs that only their seeds tell apart, joined to one curve with a name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from mcat.reports.learning_runs import Array, LearningRun
 
 # Settings that say how far a run goes and how it is watched, not what it does.
 _NO_PART_OF_THE_METHOD = {
-    "family", "seed", "steps", "threads", "evaluate_every", "evaluation_episodes"
+    "family", "seed", "steps", "threads", "evaluate_every", "evaluation_episodes", "snapshots",
+    "checkpoint_every",
 }  # fmt: skip
 _NAMES = {
     "mcat.imitate": "SIL",
@@ -72,14 +73,14 @@ def mean_and_error(values: Array) -> tuple[Array, Array]:
 
 
 def group_runs(runs: Sequence[LearningRun], labels: Sequence[str] = ()) -> tuple[Group, ...]:
-    """Join the runs whose family and settings agree; those without an iteration are left out.
+    """Join the runs whose family and settings agree; those without a row of metrics are left out.
 
     Args:
         runs: In the order their curves shall come in.
         labels: What to call the curves; empty to make names from what differs.
 
     Raises:
-        MissingInputError: if no run has ended an iteration.
+        MissingInputError: if no run has a row of metrics.
         UsageError: if there are more or fewer curves than labels.
     """
     joined: dict[str, list[LearningRun]] = {}
@@ -94,7 +95,7 @@ def group_runs(runs: Sequence[LearningRun], labels: Sequence[str] = ()) -> tuple
             )
             joined.setdefault(repr(method), []).append(run)
     if not joined:
-        raise MissingInputError("nothing to plot yet: no run has ended an iteration")
+        raise MissingInputError("nothing to plot yet: no run has come so far that it was measured")
     names = labels or _labels([group[0].record for group in joined.values()])
     if len(names) != len(joined):
         curves = "; ".join(

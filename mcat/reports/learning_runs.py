@@ -1,4 +1,4 @@
-"""What runs of `mcat metatrain` have written so far, read from their folders."""
+"""What runs have written so far, read from their folders."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from mcat.errors import DataError
 from mcat.safe_io import io_errors, load_safetensors
 
 Array = NDArray[np.float64]
+EMPTY: Array = np.zeros(0)
 
 
 class Driven(NamedTuple):
@@ -51,7 +52,7 @@ class LearningRun:
 
     def curve(self, column: str) -> tuple[Array, Array]:
         """Steps and values, where there are any."""
-        steps = self.metrics.get("step", np.zeros(0))
+        steps = self.metrics.get("step", EMPTY)
         values = self.metrics.get(column, np.full(len(steps), math.nan))
         known = np.isfinite(values)
         return steps[known], values[known]
@@ -72,11 +73,17 @@ def read_run(folder: Path) -> LearningRun:
     record = read_record(folder)
     notes: list[str] = []
     metrics = _metrics(folder / "metrics.csv", notes)
-    episodes = _episodes(folder / "episodes.csv", notes)
-    contexts = _contexts(folder / "contexts.safetensors", record, notes)
-    new = LearningRun(record=record, metrics=metrics, episodes=episodes, contexts=contexts)
+    new = LearningRun(record=record, metrics=metrics)
+    if record.kind == "train":  # one task, so its return is that of all, and nobody else drives
+        new = replace(new, metrics=metrics | {"eval/train": metrics.get("eval/return", EMPTY)})
+    else:
+        new = replace(
+            new,
+            episodes=_episodes(folder / "episodes.csv", notes),
+            contexts=_contexts(folder / "contexts.safetensors", record, notes),
+        )
     if not new.steps:
-        notes = [f"{folder}: no iteration has ended yet"]
+        notes = [f"{folder}: nothing is measured yet"]
     elif not len(new.curve("eval/train")[0]):
         notes.append(f"{folder}: not evaluated yet")
     return replace(new, notes=tuple(notes))

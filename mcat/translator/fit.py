@@ -11,19 +11,9 @@ from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError
-from mcat.translator.action import (
-    ActionConfig,
-    ActionTraining,
-    ActionTranslator,
-    Route,
-    TranslationReport,
-)
-from mcat.translator.context import (
-    ContextConfig,
-    ContextModel,
-    ForwardReport,
-    train_context,
-)
+from mcat.translator.action import ActionTraining, ActionTranslator, Route, TranslationReport
+from mcat.translator.configs import ActionConfig, ContextConfig
+from mcat.translator.context import ContextModel, ForwardReport, train_context
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.reward import train_reward

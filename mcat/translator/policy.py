@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -105,6 +106,8 @@ class Translator(ABC):
     @staticmethod
     def load(path: StrPath) -> Translator:
         """Read what `save` wrote; nothing in the file is run."""
+        for name in ("cycle", "cycle_spaces", "fit", "state"):  # each registers its kind
+            import_module(f"mcat.translator.{name}")
         arrays, header = load_safetensors(path)
         kind = _KINDS.get(str(header.get("kind")).removeprefix("translator/"))
         if kind is None or header.get("format") != FORMAT:

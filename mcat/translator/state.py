@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
 from mcat.errors import UsageError
+from mcat.translator.configs import StateConfig
 from mcat.translator.context import train_context
 from mcat.translator.correspondence import Correspondence, require_fit
 from mcat.translator.policy import Translator
 from mcat.translator.report import FitReport
-from mcat.translator.state_training import Maps, StateConfig, StateTraining
+from mcat.translator.state_training import Maps, StateTraining
 
 __all__ = ["StateConfig", "StateTranslator", "fit_state"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import resource
+
 import numpy as np
 import pytest
 import torch
@@ -9,13 +12,16 @@ import torch
 from mcat.agents.context_policy import ContextPolicy, Window
 from mcat.agents.networks import MLP
 from mcat.agents.policies import load_policy
+from mcat.agents.rollout import episode_returns
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
-from mcat.errors import DataError, DivergedError, MissingInputError
+from mcat.errors import DataError, DivergedError, MissingInputError, UsageError
 from mcat.safe_io import load_safetensors, save_safetensors
-from mcat.translator.context import ContextConfig, ContextModel
+from mcat.translator.configs import ContextConfig
+from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of
 from tests.agents.point_mass import HORIZON, tiny_arena
+from tests.agents.test_loop import spawn
 
 
 def policy(activation: str = "swish", seed: int = 0) -> ContextPolicy:
@@ -105,13 +111,17 @@ def test_a_policy_in_training_follows_its_networks():
     own = policy()
     states = np.ones((1, 2))
     before = own.begin()(states)
-    own.actor.flat.mul_(2)
+    own.actor.layers[0].data.mul_(2)
     assert not np.array_equal(own.begin()(states), before)
 
 
 CHANGES = {
     "another kind": lambda arrays, header: header.update(kind="policy"),
-    "a later format": lambda arrays, header: header.update(format=2),
+    "a later format": lambda arrays, header: header.update(format=3),
+    "half a neuron": lambda arrays, header: header.update(actor_sizes=[6, 16.5, 2]),
+    "sizes that are no whole numbers": lambda arrays, header: header.update(
+        actor_sizes=[6.0, 16.0, 2.0]
+    ),
     "no history": lambda arrays, header: header.pop("history"),
     "a longer history": lambda arrays, header: header.update(history=4),
     "no numbers as sizes": lambda arrays, header: header.update(actor_sizes="6, 16, 2"),
@@ -119,7 +129,9 @@ CHANGES = {
     "an unknown activation": lambda arrays, header: header.update(activation="sin"),
     "a wider encoder": lambda arrays, header: header.update(encoder_sizes=[12, 9, 6, 4]),
     "no encoder": lambda arrays, header: header.update(encoder_sizes=[]),
-    "one weight for all": lambda arrays, header: arrays.update(actor=arrays["actor"][:1]),
+    "one weight for all": lambda arrays, header: arrays.update(
+        {"actor.layers.0": arrays["actor.layers.0"][:, :1]}
+    ),
     "no spread": lambda arrays, header: arrays.pop("spread"),
     "another spread": lambda arrays, header: arrays.update(spread=np.ones(3, np.float32)),
     "one layer too many": lambda arrays, header: arrays.update({"encoder.9.weight": np.ones(3)}),
@@ -148,12 +160,87 @@ def test_a_damaged_or_missing_file_is_refused(tmp_path):
         with pytest.raises(DataError):
             ContextPolicy.load(path)
     path.write_bytes(whole)
-    with pytest.raises(DataError, match="not a policy"):
-        load_policy(path)  # of `mcat train`
+    assert isinstance(load_policy(path), ContextPolicy)
+    save_safetensors(path, {"x": np.zeros(1)}, {"kind": "round"}, overwrite=True)
+    for load in (ContextPolicy.load, load_policy):
+        with pytest.raises(DataError, match="not a policy"):
+            load(path)
+
+
+def test_a_small_file_that_claims_to_be_huge_takes_no_memory(tmp_path):
+    policy().save(tmp_path / "policy", {})
+    arrays, header = load_safetensors(tmp_path / "policy")
+    for change in (
+        {"actor_sizes": [6, 30_000, 30_000, 2]},
+        {"encoder_sizes": [12, 30_000, 30_000, 4]},
+        {"history": 10**12, "encoder_sizes": [4 * 10**12, 8, 6, 4]},
+        {"actor_sizes": [6, 10**400, 2]},
+    ):
+        save_safetensors(tmp_path / "bad", arrays, header | change, overwrite=True)
+
+        def refuse():
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            with pytest.raises(DataError, match="does not describe its arrays"):
+                ContextPolicy.load(tmp_path / "bad")
+            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+            os._exit(0 if grown < 50_000 else 1)  # KiB
+
+        assert spawn(refuse) == 0, change
+
+
+def test_what_it_cannot_act_on_is_named():
+    own = policy()
+    one, many = own.begin(), own.begin()
+    for number in range(5):
+        states = np.random.default_rng(number).normal(size=(1, 2))
+        assert np.array_equal(one(states[0]), many(states)[0])
+    for wrong in (np.zeros(3), np.zeros((1, 3)), np.zeros((1, 1, 2))):
+        with pytest.raises(UsageError, match=r"must have shape \(n, 2\) or \(2,\)"):
+            one(wrong)
+    with pytest.raises(UsageError, match=r"3 observations of 1 episodes: begin\(\) anew"):
+        one(np.zeros((3, 2)))
+    with pytest.raises(DataError, match=r"observation \[0, 1\] is nan"):
+        one(np.array([[0.0, np.nan]]))
+    assert np.array_equal(one(states), many(states))  # what was refused is not remembered
+
+
+def test_the_memory_holds_what_was_done_not_what_was_meant():
+    own = policy()
+    seen: list[torch.Tensor] = []
+
+    class Watched:
+        def begin(self):
+            acting = own.begin()
+            see = acting._window.see
+
+            def look(states):
+                past = see(states)
+                seen.append(past[1].clone())
+                return past
+
+            acting._window.see = look
+            return acting
+
+    arena = tiny_arena()
+    seed = np.random.SeedSequence(5)
+    (episode,) = roll_out(arena.make([0]), Watched(), seed=seed, noise=(0.3, 0.3), episodes=1)
+    for step in range(3, len(seen)):
+        assert np.array_equal(seen[step][0].numpy(), episode["actions"][step - 3 : step])
+
+
+def test_a_policy_that_is_rolled_out_twice_begins_twice():
+    own, arena, rounds = policy(), tiny_arena(), []
+    for _ in range(2):
+        seed = np.random.SeedSequence(5)
+        (episode,) = roll_out(arena.make([0]), own, seed=seed, noise=(0.0, 0.0), episodes=1)
+        rounds.append(episode["actions"])
+        returns = [episode_returns(arena.make([0]), own, 7)[0] for _ in range(2)]
+        assert returns[0] == returns[1]
+    assert np.array_equal(*rounds)
 
 
 def test_weights_that_grew_beyond_all_bounds_do_not_act():
     own = policy()
-    own.actor.flat.fill_(float("nan"))
+    own.actor.layers[0].data.fill_(float("nan"))
     with pytest.raises(DivergedError, match="NaN"):
         own.begin()(np.zeros((2, 2)))

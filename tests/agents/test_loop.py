@@ -149,9 +149,8 @@ def test_contexts_come_with_the_numbers_of_their_tasks(clean):
 def test_rounds_come_back_as_they_were_written(tmp_path):
     arena = tiny_arena()
     written = [random_round(arena, number) for number in range(3)]
-    for number, one in enumerate(written, start=1):
-        save_round(tmp_path, number, one)
-    for before, after in zip(written, load_rounds(tmp_path, 3), strict=True):
+    seals = [save_round(tmp_path, number, one) for number, one in enumerate(written, start=1)]
+    for before, after in zip(written, load_rounds(tmp_path, seals), strict=True):
         assert (after.step, after.drivers) == (before.step, before.drivers)
         assert np.array_equal(after.episodes.tasks, before.episodes.tasks)
         assert np.array_equal(after.episodes.lengths, before.episodes.lengths)
@@ -172,10 +171,10 @@ def test_a_round_that_lacks_something_is_refused(tmp_path):
     ):
         save_safetensors(path, bad_arrays, bad_header, overwrite=True)
         with pytest.raises(DataError, match="round-00001"):
-            list(load_rounds(tmp_path, 1))
+            list(load_rounds(tmp_path, [None]))
     save_safetensors(path, arrays, header, overwrite=True)
     with pytest.raises(MissingInputError, match="round-00002"):
-        list(load_rounds(tmp_path, 2))
+        list(load_rounds(tmp_path, [None, None]))
 
 
 # --- equal runs -------------------------------------------------------------------------------
@@ -322,8 +321,11 @@ def test_metatrain_and_resume_run_make_the_run_of_the_trainer(tmp_path, clean, p
 def test_a_finished_run_is_not_trained_again(tmp_path, point_masses):
     metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     before = contents(tmp_path / "run")
+    result = resume_run(tmp_path / "run", quiet=True)
+    assert result.train_return == float(rows(tmp_path / "run/metrics.csv")[-1]["eval/train"])
     with pytest.raises(UsageError, match="60 steps already"):
-        resume_run(tmp_path / "run", quiet=True)
+        resume_run(tmp_path / "run", {"steps": 59}, quiet=True)
+    assert json.loads((tmp_path / "run/run.json").read_text())["config"]["steps"] == 60
     with pytest.raises(CannotCreateError, match="exists already"):
         metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     assert contents(tmp_path / "run") == before

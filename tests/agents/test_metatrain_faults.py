@@ -14,7 +14,6 @@ import pytest
 
 from mcat.agents.credit import CreditModel
 from mcat.agents.loop import MAX_UNSTABLE
-from mcat.agents.runs import load_checkpoint
 from mcat.agents.td3 import TD3
 from mcat.config import overlay
 from mcat.errors import (
@@ -25,6 +24,7 @@ from mcat.errors import (
     UnstableError,
 )
 from mcat.interrupts import StoppedError
+from mcat.safe_io import load_safetensors
 from mcat.translator import context
 from mcat.translator.action import ActionTraining
 from tests.agents.point_mass import PointMasses, tiny_config
@@ -43,6 +43,10 @@ def at_call(monkeypatch, owner, name: str, call: int, change) -> None:
         return real(*args, **kwargs)
 
     monkeypatch.setattr(owner, name, wrapper)
+
+
+def newest_checkpoint(out: Path):
+    return load_safetensors(sorted((out / "checkpoints").iterdir())[-1])
 
 
 def assert_resumes(out: Path, expected: dict[str, str]) -> list[str]:
@@ -85,7 +89,7 @@ def test_a_signal_ends_the_iteration_and_says_how_to_resume(
 
 
 def nan_weights(agent: TD3, *rest):
-    agent.actor.flat.fill_(NAN)
+    agent.actor.layers[0].data.fill_(NAN)
     return agent, *rest
 
 
@@ -113,7 +117,7 @@ def test_a_loss_that_is_not_finite_is_named_and_the_last_checkpoint_kept(
         with pytest.raises(DivergedError, match=f"the {loss} loss became nan") as caught:
             play(tmp_path / "run", tiny_config())
     assert caught.value.exit_code == 4
-    arrays, state = load_checkpoint(tmp_path / "run/checkpoints")
+    arrays, state = newest_checkpoint(tmp_path / "run")
     assert state["step"] == 120
     assert all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f")
     assert_resumes(tmp_path / "run", clean[1])
@@ -238,7 +242,7 @@ def test_any_other_file_that_cannot_be_written_ends_the_run_cleanly(
         patch.setattr(os, "replace", full)
         with pytest.raises(StorageError, match=r"No space left.*free some space"):
             play(tmp_path / "run", tiny_config())
-    assert load_checkpoint(tmp_path / "run/checkpoints")[1]["step"] == 180
+    assert newest_checkpoint(tmp_path / "run")[1]["step"] == 180
     assert_resumes(tmp_path / "run", clean[1])
 
 

@@ -60,7 +60,7 @@ def test_restoring_from_segments_and_tail_gives_the_same_memory(tmp_path, count)
     tail = replay.tail().copy()
     assert len(tail) == count % 10
     restored = Replay(OBS, ACT, 40)
-    restored.load(tmp_path, count, tail)
+    restored.load(tmp_path, count, tail, replay.seals)
     for more in (0, 15):
         fill(replay, more, tmp_path)
         fill(restored, more, tmp_path)
@@ -78,9 +78,11 @@ def test_a_damaged_or_foreign_segment_is_named(tmp_path):
     content[-5] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match="segment-00001"):
-        Replay(OBS, ACT, 40).load(tmp_path, 25, replay.tail())
+        Replay(OBS, ACT, 40).load(tmp_path, 25, replay.tail(), replay.seals)
     with pytest.raises(DataError, match="segment-00000"):
-        Replay(OBS + 1, ACT, 40).load(tmp_path, 25, replay.tail())
+        Replay(OBS + 1, ACT, 40).load(tmp_path, 25, replay.tail(), replay.seals)
+    with pytest.raises(DataError, match="1 seals of 2 segments"):
+        Replay(OBS, ACT, 40).load(tmp_path, 25, replay.tail(), replay.seals[:1])
 
 
 def test_capacity_must_fit_segments():

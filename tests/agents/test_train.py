@@ -7,6 +7,7 @@ import dataclasses
 import json
 import multiprocessing
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -19,10 +20,12 @@ import pytest
 import torch
 
 from mcat.agents import replay, runs
+from mcat.agents.configs import TD3Config
 from mcat.agents.policies import load_policy
-from mcat.agents.runs import Metrics, load_checkpoint, save_checkpoint
-from mcat.agents.td3 import TD3Config
-from mcat.agents.train import COLUMNS, TrainConfig, Trainer, train
+from mcat.agents.runs import Log, Metrics, load_checkpoint, save_checkpoint
+from mcat.agents.train import train
+from mcat.agents.train_config import PRESETS, TrainConfig
+from mcat.agents.trainer import COLUMNS, Trainer
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import (
@@ -60,7 +63,11 @@ def config(out: Path, **changes) -> TrainConfig:
         "td3": TD3Config(hidden=(16, 16)),
         "quiet": True,
     }
-    return TrainConfig(task=TASK, out=out, **(small | changes))
+    return TrainConfig(task=TASK, out=out, **(PRESETS["paper"] | small | changes))
+
+
+def newest_checkpoint(run: Path):
+    return load_safetensors(sorted((run / "checkpoints").iterdir())[-1])
 
 
 def contents(run: Path) -> dict[str, str]:
@@ -239,7 +246,7 @@ def check_signals(out: Path, expected: dict[str, str], shots) -> None:
         if code == 0:
             break
         if number != signal.SIGKILL:  # saved at the very step it stopped at
-            _, state = load_checkpoint(out / "checkpoints")
+            _, state = newest_checkpoint(out)
             assert f"stopped after {state['step']} steps" in (out / "message").read_text()
     process = multiprocessing.get_context("fork").Process(target=_child, args=(out, resume))
     process.start()
@@ -273,7 +280,7 @@ def test_a_loss_that_diverges_stops_the_run_and_keeps_a_finite_checkpoint(tmp_pa
     with pytest.raises(DivergedError, match=r"became NaN.*lower learning rate") as caught:
         train(config(tmp_path / "run", td3=wild))
     assert caught.value.exit_code == 4
-    arrays, state = load_checkpoint(tmp_path / "run/checkpoints")
+    arrays, state = newest_checkpoint(tmp_path / "run")
     assert state["step"] == 50
     assert all(np.isfinite(array).all() for array in arrays.values())
     assert not list((tmp_path / "run").glob("policy-*"))
@@ -301,21 +308,21 @@ def test_diverged_physics_is_not_learned_from_and_ends_a_hopeless_run(tmp_path, 
 
 def test_a_checkpoint_that_does_not_fit_the_disk_leaves_the_one_before(tmp_path):
     arrays = {"rows": np.zeros(5_000)}
-    save_checkpoint(tmp_path, 1, arrays, {"step": 1})
+    save_checkpoint(tmp_path, 1, arrays, {"step": 1}, {"seed": 0})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         with pytest.raises(StorageError):
-            save_checkpoint(tmp_path, 2, arrays, {"step": 2})
+            save_checkpoint(tmp_path, 2, arrays, {"step": 2}, {"seed": 0})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert load_checkpoint(tmp_path)[1] == {"step": 1}
+    assert load_checkpoint(tmp_path, {"seed": 0})[1]["step"] == 1
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_two_newest_checkpoints_are_kept(tmp_path):
     for step in (5, 10, 100, 1_000_000):
-        save_checkpoint(tmp_path, step, {"x": np.zeros(1)}, {"step": step})
+        save_checkpoint(tmp_path, step, {"x": np.zeros(1)}, {"step": step}, {})
     assert [int(path.stem[5:]) for path in sorted(tmp_path.iterdir())] == [100, 1_000_000]
 
 
@@ -360,13 +367,19 @@ CHANGES = {
     "threads": 2,
     "td3": TD3Config(hidden=(16, 16), discount=0.98),
 }
+NAMED = {
+    "task": "task.armature: unknown there, 0.3 here",
+    "td3": "td3.discount: 0.99 there, 0.98 here",
+}
 
 
 def test_resuming_with_other_values_names_them(clean):
     result, expected = clean
     for name, value in CHANGES.items():
         changed = dataclasses.replace(config(result.out, resume=True), **{name: value})
-        with pytest.raises(UsageError, match=rf"other values of {name}:"):
+        before = getattr(config(result.out), name)
+        expected_words = NAMED.get(name, f"{name}: {before} there, {value} here")
+        with pytest.raises(UsageError, match=re.escape(f"otherwise ({expected_words}):")):
             train(changed)
     torch.set_num_threads(1)
     assert contents(result.out) == expected
@@ -396,7 +409,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
         "tensorboard.backend.event_processing.event_accumulator"
     )
     board = TENSORBOARD(tmp_path, 0)
-    with Metrics(tmp_path, ("step", "eval/return"), until=0) as metrics:
+    with Metrics(Log(tmp_path / "metrics.csv", ("step", "eval/return")), until=0) as metrics:
         metrics._board = board
         metrics.add({"step": 40, "eval/return": 1.5})
         metrics.add({"step": 80, "eval/return": 2.5})

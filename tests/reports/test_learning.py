@@ -24,8 +24,9 @@ from tests.reports.run_folders import write_run
 
 
 def made_up(metrics, seed=0, **record):
-    facts = {"family": "ant-cripple", "preset": "fast", "config": {}, "train": ("a", "b"),
-             "test": ("c",), "horizon": 1000, "delay": 500} | record  # fmt: skip
+    facts = {"kind": "metatrain", "family": "ant-cripple", "preset": "fast", "config": {},
+             "train": ("a", "b"), "test": ("c",), "horizon": 1000, "delay": 500}  # fmt: skip
+    facts |= record
     return LearningRun(
         record=RunRecord(folder=f"run{seed}", seed=seed, **facts),
         metrics={name: np.array(values, dtype=float) for name, values in metrics.items()},
@@ -74,7 +75,7 @@ def test_what_is_missing_is_noted(tmp_path):
     (tmp_path / "run" / "metrics.csv").unlink()
     run = read_run(tmp_path / "run")
     assert run.steps == 0
-    assert run.notes == (f"{tmp_path / 'run'}: no iteration has ended yet",)
+    assert run.notes == (f"{tmp_path / 'run'}: nothing is measured yet",)
     with pytest.raises(MissingInputError, match="nothing to plot yet"):
         group_runs([run])
 
@@ -110,10 +111,14 @@ def test_a_damaged_table_is_named_with_its_line(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"kind": "train"}, "not the record of a run"),
+        ({"kind": "translate"}, "not the record of a run"),
+        ({"kind": "train"}, "lacks 'task'"),
         ({"arena": {}}, "lacks 'train'"),
+        ({"arena": []}, "not as mcat metatrain writes it"),
         ({"preset": 3}, "3 is no name"),
-        ({"config": []}, "not as mcat metatrain writes it"),
+        ({"config": []}, "not the record of a run"),
+        ({"format": 2, "mcat": "3.0"}, "needs mcat >= 3.0"),
+        ({"format": "x"}, "does not read"),
     ],
 )
 def test_a_damaged_record_is_refused(tmp_path, change, message):
@@ -345,5 +350,5 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
     write_run(tmp_path / "run")
     monkeypatch.setitem(sys.modules, "mcat.reports.learning_figures", None)
     monkeypatch.delattr("mcat.reports.learning_figures", raising=False)
-    with pytest.raises(MissingInputError, match=r"pip install 'mcat\[plot\]'"):
+    with pytest.raises(MissingInputError, match=r"pip install 'mcat-rl\[plot\]'"):
         list(learning.write_learning(group_runs([read_run(tmp_path / "run")]), tmp_path / "out"))

@@ -287,7 +287,7 @@ for name in ("pair", "many"):
         assert [path.name for path in (tmp_path / name).iterdir()] == ["report.html"]
         page = Page(tmp_path / name / "report.html")
         assert not page.pictures()
-        assert "pip install 'mcat[plot]'" in page.text
+        assert "pip install 'mcat-rl[plot]'" in page.text
         for error in RESULTS[name].fit.forward_error:
             assert f"{error:.3g}" in page.text
 
