@@ -83,7 +83,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._over = np.ones(n, dtype=bool)
         self._park = False
         self._never = np.zeros(n, dtype=bool)  # no task terminates (A13)
-        self._names = self.tasks[0].spec.info  # robots with equal spaces say the same
+        # Robots with equal spaces say the same.
+        self._names = [(name, f"_{name}") for name in self.tasks[0].spec.info]
         self._everyone = np.ones(n, dtype=bool)
         self._contexts = self._batch(self._everyone, lambda i: {"context": self.tasks[i].context})
         for array in (self._everyone, *self._contexts["context"].values()):
@@ -155,14 +156,16 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._actions[:] = checked_actions(actions, self._actions.shape)
         live = ~self._over
         self._orders[:] = live  # STEP or STAY
-        if not all(live.tolist()):
+        resting = not all(live.tolist())
+        if resting:
             self._require_more()
-            if self._autoreset is AutoresetMode.NEXT_STEP:
-                self._orders[self._over] = RESET
+        again = resting and self._autoreset is AutoresetMode.NEXT_STEP
+        if again:
+            self._orders[self._over] = RESET
         self._rewards.fill(0.0)
         self._move()
-        if self._autoreset is AutoresetMode.NEXT_STEP:
-            self._begin(self._over)
+        if again:
+            self._begin(~live)
         self._elapsed += live
         self._over |= self._elapsed >= self._horizons
         if any(self._faults.tolist()):
@@ -204,8 +207,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         """What all sub-environments say, batched as gymnasium does: `key` and the mask `_key`."""
         info = {"context": dict(self._contexts["context"]), "_context": self._everyone}
         measured = self._measured.copy()
-        for column, name in enumerate(self._names):
-            info[name], info[f"_{name}"] = measured[:, column], self._everyone
+        for column, (name, mask) in enumerate(self._names):
+            info[name], info[mask] = measured[:, column], self._everyone
         if any(self._faults.tolist()):
             unstable = self._faults != b""
             faults = np.array([text.decode() or None for text in self._faults], dtype=object)
@@ -216,7 +219,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
     def _info_of(self, i: int) -> dict[str, Any]:
         """What one sub-environment says, as `TaskEnv` does."""
         info: dict[str, Any] = {"context": self.tasks[i].context}
-        info |= zip(self._names, self._measured[i].tolist(), strict=True)
+        for (name, _), value in zip(self._names, self._measured[i].tolist(), strict=True):
+            info[name] = value
         if self._faults[i]:
             info |= {"unstable": True, "fault": self._faults[i].decode()}
         return info
