@@ -105,6 +105,15 @@ def test_a_killed_helper_is_one_clear_line():
     vector.close()
 
 
+def test_a_task_that_a_helper_cannot_build_is_one_clear_line(capfd):
+    good, bad = Task("reach"), Task("reach", goal=(0.0, 0.65, 0.2))
+    vector = TaskVectorEnv([good, bad], workers=2)
+    with pytest.raises(UsageError, match=r"goal .* is closer than 0.15"):
+        vector.reset(seed=0)
+    vector.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_stopped_helper_is_named_and_can_go_on(monkeypatch):
     monkeypatch.setenv("MCAT_WORKER_TIMEOUT", "0.5")
     monkeypatch.setattr(workers, "GRACE", 0.2)
