@@ -1,6 +1,8 @@
 """What README and docs say is true: their code runs, their tables are those of the declarations."""
 
+import itertools
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from mcat.cli import cli
+from mcat.commands.options import task_from
+from mcat.envs import FAMILIES, ROBOTS
+from mcat.errors import MissingInputError
 from mcat.reports.environments import family_rows, markdown, page
 from mcat.reports.policies import policy_rows
 
@@ -15,10 +20,11 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def test_readme_python_runs(tmp_path):
+def test_every_block_of_python_in_the_readme_runs_by_itself(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     assert len(blocks) == 3
-    code = "import warnings; warnings.simplefilter('ignore')\n" + "\n".join(blocks)
+    quiet = "import warnings; warnings.simplefilter('ignore')\n"
+    code = "".join(f"exec({quiet + block!r}, {{}})\n" for block in blocks)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
 
 
@@ -36,19 +42,54 @@ assert policy_b(np.zeros((3, 2))).shape == (3, 2)
     )
 
 
-def test_readme_commands_exist():
-    """Every `mcat …` line names a command and options that there are."""
-    lines = re.findall(r"^    mcat (.*?)(?:  +#.*)?$", README, flags=re.MULTILINE)
-    assert len(lines) >= 10
-    for line in lines:
-        words = line.split()
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("results/**/*.md")])
+PHYSICS = {parameter.name for robot in ROBOTS.values() for parameter in robot.parameters}
+
+
+def commands_of(page):
+    """The lines of a page that are commands of ours, without what the shell makes of them."""
+    for line in re.findall(r"^(?: {4})?mcat (.+)$", page.read_text(), flags=re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        if words and words[0] in cli.commands:
+            yield list(itertools.takewhile(lambda word: word not in (">", "|", "&"), words))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_in_the_docs_is_understood(page, tmp_path, monkeypatch):
+    """Up to running it: its options, their values, the task and the settings they describe."""
+    monkeypatch.chdir(tmp_path)
+    for words in commands_of(page):
         command = cli
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
-        assert command is not cli, line
-        known = {option for parameter in command.params for option in parameter.opts}
-        used = {word for word in words if word.startswith("--")}
-        assert used <= known, line
+        context = understood(command, words)
+        if context.params.get("env") is not None:
+            chosen = PHYSICS | {"delay", "horizon"}
+            options = {name: value for name, value in context.params.items() if name in chosen}
+            task_from(context.params["env"], options)
+        if name := context.params.get("family_name") or context.params.get("family"):
+            assert name in FAMILIES
+
+
+def understood(command, words):
+    """What click makes of it; inputs that it misses are made."""
+    for _ in range(5):
+        try:
+            return command.make_context(command.name, list(words))
+        except MissingInputError as error:
+            missing = Path(str(error).partition(" is not there")[0])
+            missing.parent.mkdir(parents=True, exist_ok=True)
+            missing.touch()
+    raise AssertionError(words)
+
+
+def test_there_are_commands_in_the_docs():
+    assert sum(len(list(commands_of(page))) for page in PAGES) >= 45
+
+
+def test_no_task_is_both_for_training_and_for_testing():
+    for item in FAMILIES.values():
+        assert not set(map(str, item.train)) & set(map(str, item.test)), item.name
 
 
 def test_tables_follow_the_declarations():
