@@ -11,7 +11,7 @@ import click
 
 from mcat import __version__
 from mcat.commands import data, envs, evaluate, metatrain, plot, reproduce, train, translate
-from mcat.errors import McatError
+from mcat.errors import McatError, printable
 
 # `mcat`, `mcat envs`: the help is the answer. Older versions of click print it by themselves.
 NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
@@ -101,7 +101,7 @@ def _usage(error: click.ClickException) -> int:
 def _end(message: str, code: int, *, one_line: bool = True) -> int:
     """Tell the user, if anyone listens."""
     with contextlib.suppress(OSError):
-        click.echo(" ".join(message.split()) if one_line else message, err=True)
+        click.echo(printable(" ".join(message.split()), 2000) if one_line else message, err=True)
     return code
 
 

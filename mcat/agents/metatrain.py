@@ -25,7 +25,8 @@ from mcat.agents.runs import (
 from mcat.config import differences, from_json, overlay, to_json
 from mcat.errors import DataError, UsageError
 from mcat.formats import stamp
-from mcat.safe_io import claimed, read_json, write_json
+from mcat.safe_io import read_json, write_json
+from mcat.workplaces import claimed
 
 
 def metatrain(

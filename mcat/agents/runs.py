@@ -13,16 +13,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mcat
+from mcat.agents.event_file import EventFile
 from mcat.config import differences
 from mcat.errors import CannotCreateError, DataError
 from mcat.formats import require_format, stamp
-from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+from mcat.safe_io import (
+    Arrays,
+    io_errors,
+    load_safetensors,
+    new_file,
+    remove_stale_parts,
+    save_safetensors,
+)
 
 Row = dict[str, float]
 
@@ -90,11 +95,12 @@ def create_run_folder(path: Path) -> None:
 
 
 def remove_stale_files(path: Path) -> None:
-    """Remove the unfinished files a killed process left; call it while the run is claimed."""
+    """Remove the unfinished files a killed process left; call it while the run is claimed.
+
+    Only where a run writes: what else lies in its folder is the user's.
+    """
     for folder in (path, path / "checkpoints", path / "replay"):
-        for part in folder.glob(".*.part-*"):
-            if _PART.fullmatch(part.name) and part.is_file():  # nobody else's
-                part.unlink(missing_ok=True)
+        remove_stale_parts(folder)
 
 
 class Log:
@@ -175,12 +181,11 @@ class Metrics:
             self._board.flush()
 
 
-def _tensorboard(folder: Path, until: int) -> SummaryWriter | None:
+def _tensorboard(folder: Path, until: int) -> EventFile | None:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return EventFile(folder, until)
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=until + 1 if until else None)
 
 
 def save_checkpoint(
@@ -199,8 +204,9 @@ def save_checkpoint(
     header = {**state, **stamp(_FORMAT), "settings": settings}
     save_safetensors(path, tensors, header, overwrite=True)
     older = [other for other in _checkpoints(folder) if other.name < path.name]
-    for other in older[:-1]:  # the last is there to fall back on
-        other.unlink(missing_ok=True)
+    with io_errors(folder, "write"):
+        for other in older[:-1]:  # the last is there to fall back on
+            other.unlink(missing_ok=True)
 
 
 def load_checkpoint(

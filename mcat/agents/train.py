@@ -14,7 +14,8 @@ from mcat.config import differences
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.formats import stamp
 from mcat.interrupts import Interrupts
-from mcat.safe_io import claimed, read_json, write_json
+from mcat.safe_io import read_json, write_json
+from mcat.workplaces import claimed
 
 if TYPE_CHECKING:
     from mcat.agents.trainer import TrainResult

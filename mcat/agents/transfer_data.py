@@ -12,11 +12,12 @@ import numpy as np
 from mcat.agents.transfer_result import Machine
 from mcat.datasets import Episodes, EpisodeStore, check, load
 from mcat.datasets.arrays import DTYPES
-from mcat.datasets.checks import CONSTANT
+from mcat.datasets.checks import CONSTANT, rate_hz
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import digest
 
+RATE_TOLERANCE = 1.1
 OUTSIDE = 1e-6  # beyond the action space by rounding only
 
 
@@ -30,6 +31,7 @@ class Logs:
         episodes: All of them together.
         task: What made them; None for a machine that mcat cannot simulate.
         notes: What is odd about them, yet no reason to stop.
+        rates: Rows per second of each file; None where it does not say.
     """
 
     files: tuple[str, ...]
@@ -37,6 +39,7 @@ class Logs:
     episodes: Episodes
     task: Task | None
     notes: tuple[str, ...]
+    rates: tuple[float | None, ...]
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -54,12 +57,13 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
     Raises:
         DataError: if one of them cannot be learned from, or they are of different machines.
     """
-    stores, tasks, notes = [], [], []
+    stores, tasks, notes, rates = [], [], [], []
     for file in files:
         store, metadata = load(file)
-        notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, history)]
+        notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, metadata, history)]
         stores.append(store)
         tasks.append(_task(file, metadata, store))
+        rates.append(rate_hz(metadata))
     for file, store, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
         _require_same_machine((files[0], stores[0], tasks[0]), (file, store, task))
     episodes = stores[0] if len(stores) == 1 else EpisodeStore.concatenate(stores)
@@ -73,6 +77,7 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
         episodes=episodes,
         task=tasks[0],
         notes=tuple(notes),
+        rates=tuple(rates),
     )
 
 
@@ -91,6 +96,7 @@ def join_tasks(logs: Sequence[Logs]) -> list[Logs]:
             hashes=first.hashes + item.hashes,
             episodes=EpisodeStore.concatenate([first.episodes, item.episodes]),
             notes=first.notes + item.notes,
+            rates=first.rates + item.rates,
         )
     return joined
 
@@ -106,6 +112,22 @@ def require_apart(machines: Sequence[Logs]) -> None:
                     " logs of their own"
                 )
             seen[sha256] = file
+
+
+def require_same_rate(machines: Sequence[Logs]) -> None:
+    """Refuse logs of different rates: what a step of one does takes several of the other."""
+    known = [
+        (rate, file)
+        for logs in machines
+        for rate, file in zip(logs.rates, logs.files, strict=True)
+        if rate is not None
+    ]
+    if known and max(known)[0] > RATE_TOLERANCE * min(known)[0]:
+        (slow, slow_file), (fast, fast_file) = min(known), max(known)
+        raise DataError(
+            f"{slow_file} has {slow:g} rows a second, {fast_file} {fast:g}: bring all logs to one"
+            " rate"
+        )
 
 
 def require_equal_spaces(machines: Sequence[Logs]) -> None:
@@ -147,13 +169,15 @@ def require_own_names(machines: Sequence[Machine]) -> None:
             raise UsageError(f"two of the tasks are called '{name}': give each task once")
 
 
-def _refuse_or_note(file: str, store: Episodes, history: int) -> list[str]:
+def _refuse_or_note(
+    file: str, store: Episodes, metadata: dict[str, Any], history: int
+) -> list[str]:
     """What is odd about one file.
 
     Raises:
         DataError: if it cannot be learned from.
     """
-    findings = check(store, history=history)
+    findings = check(store, metadata, history=history)
     for finding in findings:
         if finding.severity == "error":
             raise DataError(f"{file}: {finding.message}")

@@ -19,7 +19,7 @@ from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
-from mcat.errors import UsageError, unknown
+from mcat.errors import CannotCreateError, UsageError, unknown
 from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
 from mcat.types import AnyPolicy
 
@@ -123,6 +123,7 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
 @click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160))
+@click.option("--overwrite", is_flag=True, help="Replace an existing picture or film.")
 def render(
     env: str | None,
     family_name: str | None,
@@ -135,6 +136,7 @@ def render(
     seed: int,
     width: int,
     height: int,
+    overwrite: bool,
     **options: Any,
 ) -> None:
     """Picture a task (.png), or film a short episode (.gif, .mp4).
@@ -155,7 +157,9 @@ def render(
         require_actor(None if policy == "none" else policy, chosen, translator, source)
     from mcat.safe_io import ensure_writable_output
 
-    ensure_writable_output(out, overwrite=True)
+    if out.is_file() and not overwrite:
+        raise CannotCreateError(f"{out} exists already: pass --overwrite or choose another path")
+    ensure_writable_output(out, overwrite=overwrite)
 
     from mcat.envs import backend
 
@@ -163,7 +167,7 @@ def render(
     from mcat.envs import render as pictures
 
     if chosen is None:
-        pictures.sheet(tasks, out, seed=seed)
+        pictures.sheet(tasks, out, seed=seed, overwrite=overwrite)
     else:
         pictures.render(
             chosen,
@@ -173,6 +177,7 @@ def render(
             seed=seed,
             width=width,
             height=height,
+            overwrite=overwrite,
         )
     click.echo(out)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mcat.errors import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -14,15 +16,19 @@ GAP = 2  # between two columns
 
 
 def print_table(title: str, rows: Sequence[Sequence[str]], *, err: bool = False) -> None:
-    """Print rows, the first being the heading; piped output is not wrapped, to be searchable."""
+    """Print rows, the first being the heading; piped output is not wrapped, to be searchable.
+
+    Cells may hold what files say: it is text, neither markup nor orders to the terminal.
+    """
     from rich.console import Console
 
+    rows = [[printable(cell, 1000) for cell in row] for row in rows]
     console = Console(stderr=err)
     if not console.is_terminal:
         console.width = 200
     # click writes it: rich ends the program when nobody reads on (`mcat envs list | head`).
     with console.capture() as captured:
-        console.print(_table(title, rows, console.width))
+        console.print(_table(printable(title), rows, console.width))
     click.echo(captured.get(), err=err)
 
 

@@ -10,6 +10,7 @@ import click
 
 from mcat.commands.options import map_name, policy_name
 from mcat.commands.tables import print_table
+from mcat.interrupts import stopping_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,20 +61,23 @@ def translate(map_name: str | None, as_json: bool, **options: Any) -> None:
     mcat translate --src a-good.h5 --src a-mediocre.h5 --tgt b.h5 --out a-to-b
     mcat translate --task a.h5 --task b.h5 --task c.h5
     """  # noqa: D301
-    from mcat.agents.transfer import default_folder
-    from mcat.agents.transfer import translate as run
-    from mcat.agents.transfer_config import TransferConfig
-    from mcat.reports.translation import write_page
+    with stopping_at_once(
+        "stopped: a translation keeps nothing before its end (an earlier result stays as it was);"
+        " the same command starts anew"
+    ):
+        from mcat.agents.transfer import default_folder
+        from mcat.agents.transfer import translate as run
+        from mcat.agents.transfer_config import TransferConfig
+        from mcat.reports.translation import PAGE_FILE, write_page
 
-    config = TransferConfig(map=map_name, **options)
-    result = run(config, announce=lambda text: click.echo(text, err=True))
+        config = TransferConfig(map=map_name, **options)
+        result = run(config, lambda text: click.echo(text, err=True), write_page)
     folder = config.out or default_folder(result.machines)
-    page = write_page(result, folder)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **_outcome(result)}))
         return
     _print_outcome(result)
-    click.echo(f"Report: {page}", err=True)
+    click.echo(f"Report: {folder / PAGE_FILE}", err=True)
     click.echo(folder)
 
 

@@ -52,7 +52,7 @@ def roll_out(
 
     running = np.arange(n) < episodes
     seeds = [int(number) for number in env_seeds.generate_state(n)]
-    observation, _ = env.reset(seed=seeds, options={"reset_mask": running})
+    observation, _ = env.reset(seed=seeds, options={"reset_mask": running, "park": True})
     observations[0] = observation
     for t in range(horizon):
         actions[t] = act(observation)

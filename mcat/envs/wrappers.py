@@ -12,7 +12,6 @@ The hidden physics is in `info["context"]` after every reset and step, and in
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -30,6 +29,7 @@ from mcat.envs.physics import (
     mark_body,
     perturb,
     restore,
+    sensible,
     snapshot,
 )
 from mcat.envs.simulation import checked_actions
@@ -112,11 +112,12 @@ class MaskActuators(_ContextWrapper, RecordConstructorArgs):
 
     Args:
         env: A MuJoCo environment whose actions are its controls.
-        joints: Names of joints; their motors need none.
+        joints: Names of joints, or one name; their motors need none.
     """
 
-    def __init__(self, env: Env, joints: Sequence[str]) -> None:
-        RecordConstructorArgs.__init__(self, joints=list(joints))
+    def __init__(self, env: Env, joints: Sequence[str] | str) -> None:
+        joints = [joints] if isinstance(joints, str) else list(joints)
+        RecordConstructorArgs.__init__(self, joints=joints)
         gym.Wrapper.__init__(self, env)
         model = _model_of(env, self)
         if env.action_space.shape != (model.nu,):
@@ -242,8 +243,9 @@ class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
     MuJoCo answers a state that is not finite or far too large by silently starting over in the
     middle of the episode. Here the step returns the last good observation, reward 0, truncated,
-    `info["unstable"] = True` and what happened in `info["fault"]`, such as "BADQACC@dof 3". Actions
-    of a wrong shape or with NaN or infinite values raise `UsageError`.
+    `info["unstable"] = True` and what happened in `info["fault"]`, such as "BADQACC@dof 3". The
+    same follows a reward that is not finite or beyond 1e10. Actions of a wrong shape or with NaN
+    or infinite values raise `UsageError`.
 
     Args:
         env: A MuJoCo environment.
@@ -271,11 +273,12 @@ class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         checked_actions(action, self.action_space.shape or ())
         observation, reward, terminated, truncated, info = self.env.step(action)
         what = fault(self._data) if any(self._warnings.tolist()) else None
-        if what is None and not math.isfinite(reward):
-            what = f"reward {reward}"
+        reward = float(reward)
+        if what is None and not sensible(reward):
+            what = f"reward {reward:g}"
         if what is None:
             self._last_good = copy.copy(observation)
-            return observation, float(reward), terminated, truncated, info
+            return observation, reward, terminated, truncated, info
         self._warnings[:] = 0
         info = {**info, "unstable": True, "fault": what}
         return copy.copy(self._last_good), 0.0, False, True, info

@@ -12,6 +12,7 @@ from mcat.reports.page import Html, document, section_of, table, tag
 from mcat.reports.verdict import verdict
 from mcat.safe_io import dump_json, new_file
 
+PAGE_FILE = "report.html"
 _NO_PICTURES = f"Pictures need matplotlib: {install('plot')}. The tables say the same."
 
 
@@ -28,7 +29,7 @@ def write_page(result: TransferResult, folder: Path) -> Path:
     for name, png in pictures.items():
         with new_file(folder / f"{name}.png", overwrite=True) as part:
             part.write_bytes(png)
-    page = folder / "report.html"
+    page = folder / PAGE_FILE
     with new_file(page, overwrite=True) as part:
         part.write_text(_page(result, found, pictures), encoding="utf-8")
     return page

@@ -75,7 +75,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, clean, death)
 def test_episodes_have_random_lengths_of_whole_payments(tmp_path):
     trainer = Trainer(config(tmp_path / "run"))
     limits = set()
-    for _ in range(60):
+    for _ in range(200):
         trainer._begin_episode()
         limits.add(trainer.limit)
     assert limits == {10, 20, 30, 40, 50, 60}

@@ -232,7 +232,7 @@ def test_constant_dimensions_are_noted_and_do_not_stop(tmp_path):
     odd = type(store).from_arrays(**columns, actions=store.actions, episode_ends=store.episode_ends)
     write_dataset(tmp_path / "odd.h5", odd, {})
     (note,) = load_logs([str(tmp_path / "odd.h5")], history=10).notes
-    assert "observations: 1 columns never change: 1" in note
+    assert "observations: 1 column never changes: 1" in note
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_set_takes_effect_at_the_next_reset():
 
 
 def test_pristine_through_200_random_sets_and_resets():
-    """No drift, no compounding: the model is always pristine × the last factors (promise 33)."""
+    """No drift, no compounding: the model is always pristine × the last factors."""
     rng = np.random.default_rng(0)
     env = PerturbPhysics(gym.make("Walker2d-v5"))
     pristine = physics.snapshot(env.unwrapped.model)
