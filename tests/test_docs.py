@@ -1,6 +1,9 @@
 """What README and docs say is true: their code runs, their tables are those of the declarations."""
 
+import ast
+import builtins
 import itertools
+import os
 import re
 import shlex
 import subprocess
@@ -26,6 +29,45 @@ def test_every_block_of_python_in_the_readme_runs_by_itself(tmp_path):
     quiet = "import warnings; warnings.simplefilter('ignore')\n"
     code = "".join(f"exec({quiet + block!r}, {{}})\n" for block in blocks)
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True)
+
+
+def blocks_of(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("name", ["datasets", "policies", "wrappers", "metaworld"])
+def test_the_python_of_a_page_runs_from_top_to_bottom(name, tmp_path):
+    code = "import warnings; warnings.simplefilter('ignore')\n"
+    code += "\n".join(blocks_of(ROOT / "docs" / f"{name}.md"))
+    assert len(code) > 200
+    env = os.environ | {"MINARI_DATASETS_PATH": str(tmp_path / "minari")}
+    call = [sys.executable, "-c", code]
+    subprocess.run(call, cwd=tmp_path, env=env, check=True, capture_output=True)
+
+
+def test_what_goes_on_from_above_says_so():
+    """A block of Python can be pasted as it is, or begins by saying that it cannot."""
+    for path in PAGES:
+        for block in blocks_of(path):
+            goes_on = bool(missing_names(block) - {"observation", "observations"})  # the reader's
+            assert block.startswith("# continues from above\n") == goes_on, (path.name, block)
+
+
+def missing_names(code):
+    """Names that are used, but neither imported nor given a value."""
+    known, used = set(dir(builtins)), set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
+        elif isinstance(node, ast.alias):
+            known.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            known.add(node.name)
+        elif isinstance(node, ast.arg):
+            known.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            known.add(node.name)
+    return used - known
 
 
 def test_the_translator_guide_runs_and_says_what_it_prints(tmp_path):
