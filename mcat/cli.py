@@ -59,7 +59,7 @@ def run(args: list[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except (BrokenPipeError, SystemExit):  # `mcat envs list | head`; the second is click's way
+    except (BrokenPipeError, SystemExit):  # `mcat envs list | head`; click turns one into the other
         _forget_output()
         return 0
     except click.Abort:
@@ -78,8 +78,9 @@ def _explain(error: Exception) -> int:
         return _end(f"error: {error}", error.exit_code)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's words
         return _end("error: out of memory: ask for less at once, or close other programs", 71)
-    if isinstance(error, OSError):  # files are opened with care elsewhere, so it is most often
-        _forget_output()  # standard output on a full disk
+    if isinstance(error, OSError):
+        if error.filename is None:  # files are opened with care: standard output, on a full disk
+            _forget_output()
         where = error.filename or "standard output"
         return _end(f"error: cannot read or write {where}: {error.strerror or error}", 74)
     return _end(
