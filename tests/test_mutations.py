@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -23,13 +24,14 @@ from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as dump_safetensors
 
 from mcat.agents import metatrain as entry
+from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.mcat_config import PRESETS
 from mcat.agents.policies import load_policy, save_policy
 from mcat.agents.transfer_data import load_logs
 from mcat.agents.transferred import open_transfer
 from mcat.config import overlay, read_toml, to_toml
 from mcat.datasets import export_minari, load, write_dataset
-from mcat.datasets.shards import claim_shards
+from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs import Task
 from mcat.errors import McatError
 from mcat.reports.learning_runs import read_run
@@ -118,7 +120,7 @@ class Subject:
     """A kind of file.
 
     Attributes:
-        file: Which file of the folder is changed.
+        file: Which file of the folder is changed, a pattern of which the first counts.
         make: Writes the folder.
         read: Reads it as a command would; returns something whose `repr` is its content.
         craft: How to change it with intent; None where there is no other way than bytes.
@@ -195,6 +197,16 @@ def read_transfer(folder: Path) -> object:
     return open_transfer(folder, "random", Task("halfcheetah", armature=0.5)).name
 
 
+def acted(folder: Path) -> object:
+    policy = ContextPolicy.load(folder / "policy.safetensors")
+    return digest({"actions": policy.begin()(np.ones((1, 2)))})
+
+
+def translated(folder: Path) -> object:
+    translator = Translator.load(folder / "translator.safetensors")
+    return digest({"actions": translator.translate(np.ones((1, 17)), np.full((1, 6), 0.5))})
+
+
 MAP = {field: [0, 1, [0.5, 0, 0.5]] for field in Correspondence.__dataclass_fields__}
 
 
@@ -241,17 +253,32 @@ def asked_to_resume(folder: Path) -> object:
     return str(begun.value)
 
 
+COLLECTION = CollectConfig(task=Task("hopper", horizon=30), steps=240, envs=4)
+
+
 def make_shards(folder: Path) -> None:
-    with claim_shards(folder / "a.h5", {"task": TASK.to_dict(), "seed": 0}) as shards:
-        shards.begin(resume=False, overwrite=False)
-        for number in (1, 2):
-            shards.seal(own_robot(number, episodes=2), unstable=0, next_round=number)
+    """A collection that ended in the middle, with a part of it sealed."""
+    calls = iter(range(45))
+
+    def fail_at_last(observations: Any) -> Any:
+        if next(calls, None) is None:
+            raise RuntimeError
+        return np.zeros((len(observations), 3))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[collect.__module__], "SHARD_TRANSITIONS", 100)
+        with pytest.raises(RuntimeError):
+            collect(COLLECTION, fail_at_last, folder / "a.h5", quiet=True)
 
 
-def read_shards(folder: Path) -> object:
-    with claim_shards(folder / "a.h5", {"task": TASK.to_dict(), "seed": 0}) as shards:
-        shards.begin(resume=True, overwrite=False)
-        return arrays_of(shards.merged()) if shards.shards else None
+def collected(folder: Path) -> object:
+    policy = lambda observations: np.zeros((len(observations), 3))  # noqa: E731
+    collect(COLLECTION, policy, folder / "a.h5", resume=True, quiet=True)
+    return arrays_of(load(folder / "a.h5")[0])
+
+
+def spoil_by_kind(path: Path, rng: np.random.Generator) -> None:
+    (spoil_json_file if path.suffix == ".json" else spoil_sealed_metadata)(path, rng)
 
 
 def read_toml_file(folder: Path) -> object:
@@ -287,22 +314,14 @@ SUBJECTS = {
     "context policy": Subject(
         "policy.safetensors",
         lambda folder: context_policy().save(folder / "policy.safetensors", {"step": 8}),
-        lambda folder: digest(
-            {"a": type(context_policy()).load(folder / "policy.safetensors")(np.ones((1, 2)))}
-        ),
+        acted,
         spoil_signed_header,
         sealed=True,
     ),
     "translator": Subject(
         "translator.safetensors",
         make_translation,
-        lambda folder: digest(
-            {
-                "a": Translator.load(folder / "translator.safetensors").translate(
-                    np.ones((1, 17)), np.full((1, 6), 0.5)
-                )
-            }
-        ),
+        translated,
         spoil_signed_header,
         sealed=True,
     ),
@@ -321,7 +340,7 @@ SUBJECTS = {
         slow=True,
     ),
     "round": Subject(
-        "run/rounds/round-00002.safetensors", make_run, restored, spoil_signed_header, slow=True
+        "run/replay/round-00002.safetensors", make_run, restored, spoil_signed_header, slow=True
     ),
     "metrics.csv, resumed": Subject("run/metrics.csv", make_run, resumed, slow=True),
     "metrics.csv, plotted": Subject(
@@ -339,9 +358,7 @@ SUBJECTS = {
     "run.json, resumed": Subject(
         RUN, lambda folder: write_run(folder / "run"), asked_to_resume, spoil_json_file
     ),
-    "manifest.json": Subject(
-        "a.h5.shards/manifest.json", make_shards, read_shards, spoil_json_file
-    ),
+    "shards": Subject("a.h5.shards/[ms]*", make_shards, collected, spoil_by_kind, slow=True),
     "TOML": Subject(
         "a.toml",
         lambda folder: (folder / "a.toml").write_text(to_toml(PRESETS["smoke"])),
@@ -408,7 +425,7 @@ def check_mutants(name: str, original: Path, tmp_path: Path, count: int) -> dict
         shutil.rmtree(copy)
         shutil.copytree(original, copy)
         crafted = subject.craft is not None and number % 2
-        (subject.craft if crafted else spoil_bytes)(copy / subject.file, rng)
+        (subject.craft if crafted else spoil_bytes)(min(copy.glob(subject.file)), rng)
         outcome, content = outcome_of(subject, copy)
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
         if subject.sealed and not crafted and outcome == "read" and content != right:

@@ -126,7 +126,9 @@ def collect(
 def _file(out: Path | None, label: str) -> Path:
     if out is None:
         return Path(f"{label}.h5")
-    if out.is_dir():
+    with io_errors(out, "write"):
+        is_folder = out.is_dir()
+    if is_folder:
         return out / f"{label}.h5"
     if out.suffix.lower() not in (".h5", ".hdf5"):
         raise UsageError(

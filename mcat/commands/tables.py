@@ -17,6 +17,7 @@ def print_table(title: str, rows: Sequence[Sequence[str]], *, err: bool = False)
     from rich.table import Table
     from rich.text import Text
 
+    rows = [[printable(cell, 1000) for cell in row] for row in rows]
     table = Table(
         title=Text(printable(title)), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False
     )
@@ -24,7 +25,7 @@ def print_table(title: str, rows: Sequence[Sequence[str]], *, err: bool = False)
     for column in heading:
         table.add_column(column, overflow="fold")
     for row in body:
-        table.add_row(*(Text(printable(cell, 1000)) for cell in row))
+        table.add_row(*(Text(cell) for cell in row))
     console = Console(stderr=err)
     if not console.is_terminal:
         console.width = 200

@@ -186,6 +186,8 @@ def _parse(file: BinaryIO, path: StrPath) -> tuple[Arrays, Notes]:
         with h5py.File(file, "r") as content:
             return read_allowed(content, os.fstat(file.fileno()).st_size)
     except PARSE_ERRORS as error:
+        if isinstance(error, OSError) and error.errno:  # of the disk; HDF5's own have no number
+            raise
         raise DataError(f"{path}: not a readable data set: {printable(error)}") from error
 
 

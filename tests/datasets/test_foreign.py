@@ -136,6 +136,7 @@ def test_other_arrays_are_left_out_with_a_word_and_short_floats_are_read(tmp_pat
         "actions": store.actions.astype(np.float16),
         "episode_ends": store.episode_ends.astype(np.int32),
         "time": np.arange(12) / 100,
+        "timestamp": np.zeros((12, 1)),
         "voltage": np.zeros((12, 4)),
         "notes": np.array([b"text"] * 12),
     }
@@ -147,7 +148,7 @@ def test_other_arrays_are_left_out_with_a_word_and_short_floats_are_read(tmp_pat
         loaded, metadata = load(path)
         np.testing.assert_array_equal(loaded.actions, arrays["actions"].astype(np.float32))
         assert loaded.episode_ends.tolist() == [5, 12]
-        assert sorted(metadata["ignored_columns"]) == ["notes", "voltage"]
+        assert sorted(metadata["ignored_columns"]) == ["notes", "timestamp", "voltage"]
         assert metadata["rate_hz"] == 100
         assert metadata["has_rewards"] is False
 
