@@ -137,6 +137,18 @@ def test_the_numbers_of_a_plot_as_json(capsys, tmp_path):
     assert all(Path(path).is_file() for path in told["files"])
 
 
+def test_one_episode_has_no_standard_error(capsys):
+    code, out, err = mcat("evaluate trained --episodes 1 --quiet", capsys)
+    assert (code, err) == (0, "")
+    assert "1 episode each" in out
+    assert "–" in out
+    assert " 0.0 " not in out
+    code, out, _ = mcat("evaluate trained --episodes 1 --quiet --json", capsys)
+    assert json.loads(out)[0]["standard_error"] is None
+    code, out, _ = mcat("evaluate trained --episodes 2 --quiet --json", capsys)
+    assert json.loads(out)[0]["standard_error"] > 0
+
+
 # --- going on ----------------------------------------------------------------------------------
 
 
