@@ -298,3 +298,6 @@ def test_a_run_from_its_start_over_its_end_to_more_of_it(capsys, monkeypatch):
     assert record["config"] == to_json(overlay(smoke, {"steps": 3000}))
     with (folder / "metrics.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["1000", "2000", "3000"]
+
+    code, again, err = mcat(f"metatrain --resume {folder} --quiet --json", capsys)
+    assert (code, json.loads(again)) == (0, told), err  # a loop that restarts it sees success

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from mcat.config import differences
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Row = dict[str, float]
 
 _PACKAGES = ("mcat", "torch", "numpy", "mujoco", "gymnasium", "metaworld")
+# What taking over a checkpoint raises if it holds something else than it should.
+MISFITS = (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError)
 _PART = re.compile(r"\..+\.part-[0-9a-f]{32}")  # as `new_file` names them
 _FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
 
@@ -231,6 +234,20 @@ def load_checkpoint(
     if passed:
         raise passed[0]
     return None
+
+
+def take_over(owner: object, names: Iterable[str], state: Mapping[str, Any]) -> None:
+    """Set plain values of a run to those of a checkpoint, each of the kind it starts as.
+
+    Raises:
+        TypeError: if one is of another kind.
+    """
+    kinds = {float: (int, float), NoneType: (NoneType, int, float)}
+    for name in names:
+        value, kind = state[name], type(getattr(owner, name))
+        if not isinstance(value, kinds.get(kind, kind)):
+            raise TypeError(f"{name} is {value!r:.40}")
+        setattr(owner, name, value)
 
 
 def _require_own(path: Path, header: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

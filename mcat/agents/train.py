@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from mcat.agents.replay import Replay, saved_rows
 from mcat.agents.rollout import Episode, Evaluator
 from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
 from mcat.agents.runs import (
+    MISFITS,
     Log,
     Metrics,
     create_run_folder,
@@ -29,11 +31,19 @@ from mcat.agents.runs import (
     provenance,
     remove_stale_files,
     save_checkpoint,
+    take_over,
 )
 from mcat.agents.td3 import TD3
 from mcat.agents.train_config import RESUME_MAY_CHANGE, TrainConfig
 from mcat.config import differences
-from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
+from mcat.errors import (
+    DataError,
+    DivergedError,
+    McatError,
+    MissingInputError,
+    UnstableError,
+    UsageError,
+)
 from mcat.formats import stamp
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
@@ -340,28 +350,27 @@ class Trainer:
                 )
             return
         tensors, state = checkpoint
-        if state.get("step", 0) > self.config.steps:
-            raise UsageError(
-                f"{self.config.out} has made {state['step']} steps already: ask for more"
-            )
         try:
+            if state["step"] > self.config.steps:
+                raise UsageError(
+                    f"{self.config.out} has made {state['step']} steps already: ask for more"
+                )
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
-            for name in _COUNTERS:
-                setattr(self, name, state[name])
+            take_over(self, _COUNTERS, state)
             self.loss_sums.copy_(torch.from_numpy(tensors.pop("loss_sums")))
             self.replay.load(
                 self.segments, state["replay_added"], tensors.pop("replay.tail"),
                 state["replay_seals"],
             )  # fmt: skip
-            seed, length = state["episode_seed"], state["episode_length"]
+            seed, length = index(state["episode_seed"]), index(state["episode_length"])
             self.agent.load_tensors(
                 {name.removeprefix("td3."): torch.from_numpy(a) for name, a in tensors.items()}
             )
             self.log.restore(state["log"], announce)
-        except DataError:  # a ValueError too, but it says which file is damaged
+        except McatError:  # some are ValueErrors too, but they say which file is damaged
             raise
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except MISFITS as error:
             raise DataError(
                 f"{self.checkpoints}: not a checkpoint of this training run ({error})"
             ) from error

@@ -266,3 +266,17 @@ def test_only_our_own_unfinished_files_are_removed(tmp_path):
     assert not stale.exists()
     assert all(path.exists() for path in mine)
     assert (tmp_path / f".tr.part-{'1' * 32}").is_dir()
+
+
+@pytest.mark.parametrize("name", ["meta0", "train0"])
+def test_a_checkpoint_that_holds_something_else_is_refused_in_a_line(run, name):
+    paths = sorted((run / name / "checkpoints").iterdir())
+    arrays, header = load_safetensors(paths[-1])
+    for key in header.keys() - {"format", "mcat", "kind", "best"}:
+        for value in ("x", [{}]):
+            if type(value) is type(header[key]):
+                continue
+            for path in paths:
+                save_safetensors(path, arrays, header | {key: value}, overwrite=True)
+            with pytest.raises(DataError):
+                go_on(run / name)
