@@ -12,7 +12,7 @@ import pytest
 from mcat.agents.algorithm import Arena
 from mcat.agents.metatrain import metatrain, resume_run
 from mcat.agents.runs import Log, remove_stale_files
-from mcat.agents.train import train
+from mcat.agents.train import read_config, train
 from mcat.errors import DataError, MissingInputError
 from mcat.safe_io import load_safetensors, save_safetensors
 from tests.agents import test_loop, test_train
@@ -172,8 +172,6 @@ EDITS = [
     ("name", "key", "value", "words"), EDITS, ids=[f"{e[0]} {e[1]}" for e in EDITS]
 )
 def test_a_record_that_was_edited_is_refused_by_the_name_of_the_key(run, name, key, value, words):
-    from mcat.agents.train import read_config
-
     path = run / name / "run.json"
     record = json.loads(path.read_text())
     *groups, last = key.split(".")

@@ -23,8 +23,9 @@ from mcat.agents import replay, runs
 from mcat.agents.policies import load_policy
 from mcat.agents.runs import Log, Metrics, load_checkpoint, save_checkpoint
 from mcat.agents.td3 import TD3Config
-from mcat.agents.train import COLUMNS, Trainer, train
+from mcat.agents.train import train
 from mcat.agents.train_config import TrainConfig
+from mcat.agents.trainer import COLUMNS, Trainer
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import (
