@@ -122,12 +122,15 @@ class Log:
 
     def restore(self, text: str, announce: Callable[[str], None]) -> None:
         """Return to the table of a checkpoint; what else the file held is put aside."""
-        if not text.startswith(self.text):
+        heading = self.text
+        if not text.startswith(heading):
             raise DataError(f"{self.path}: its columns are not those of this run")
         self.text = text
         wanted = text.encode()
         with io_errors(self.path, "read"):
             found = self.path.read_bytes() if self.path.exists() else b""
+        if not found and text == heading:
+            return  # no row had come yet
         if not found.startswith(wanted):  # more rows are those of an iteration that was not saved
             aside = self.path.with_name(f"{self.path.name}.damaged")
             kept = f", what it held is in {aside.name}" if found else ""
@@ -158,8 +161,9 @@ class Metrics:
     """
 
     def __init__(self, log: Log, until: int) -> None:
-        self._log = log
-        self._board = _tensorboard(log.path.parent, until)
+        self._log, self._until = log, until
+        self._begun = False
+        self._board: SummaryWriter | None = None
 
     def __enter__(self) -> Metrics:
         return self
@@ -171,6 +175,8 @@ class Metrics:
     def add(self, row: Mapping[str, float]) -> None:
         """Write one row, whole or not at all."""
         self._log.add(row)
+        if not self._begun:  # a run that is finished leaves no empty file
+            self._begun, self._board = True, _tensorboard(self._log.path.parent, self._until)
         if self._board is not None:
             for name in self._log.columns[1:]:
                 self._board.add_scalar(name, row[name], int(row["step"]))

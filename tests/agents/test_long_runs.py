@@ -86,7 +86,7 @@ def test_a_loop_that_restarts_until_success_comes_to_the_end_of_a_clean_run(tmp_
         child = os.fork()
         if child == 0:
             os._exit(run(words))
-        patience = time.monotonic() + rng.uniform(0.1, 0.6) * whole
+        patience = time.monotonic() + rng.uniform(0.05, 0.35) * whole
         number = rng.choice([signal.SIGKILL, signal.SIGTERM])
         ended = (0, 0)
         while ended == (0, 0) and time.monotonic() < patience:

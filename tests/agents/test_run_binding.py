@@ -151,6 +151,13 @@ def test_rows_after_the_checkpoint_are_dropped_without_a_word(tmp_path):
     assert table.path.read_bytes() == saved.encode()
 
 
+def test_a_table_without_rows_is_not_missed(tmp_path):
+    said: list[str] = []
+    Log(tmp_path / "metrics.csv", ("step",)).restore("step\r\n", said.append)
+    assert said == []
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_table_of_other_columns_is_refused(tmp_path):
     with pytest.raises(DataError, match="columns"):
         Log(tmp_path / "metrics.csv", ("step", "other")).restore("step,value\r\n", print)
