@@ -109,10 +109,16 @@ def print_returns(returns: Sequence[Returns], *, err: bool = False) -> None:
     """One line for each, with the number of episodes of the first as the title."""
     rows: list[tuple[str, ...]] = [("", "mean return", "± standard error", "min", "max")]
     for item in returns:
-        numbers = item.mean, item.standard_error, min(item.values), max(item.values)
-        rows.append((item.label, *(f"{number:,.1f}" for number in numbers)))
+        numbers = item.mean, _standard_error(item), min(item.values), max(item.values)
+        cells = ("–" if number is None else f"{number:,.1f}" for number in numbers)
+        rows.append((item.label, *cells))
     count = len(returns[0].values)
     print_table(f"{count} episode{'s' * (count > 1)} each", rows, err=err)
+
+
+def _standard_error(returns: Returns) -> float | None:
+    """One episode has none."""
+    return returns.standard_error if len(returns.values) > 1 else None
 
 
 def _print_matrix(matrix: dict[str, Any]) -> None:
@@ -133,7 +139,7 @@ def summary(returns: Returns) -> dict[str, Any]:
     return {
         "label": returns.label,
         "mean": returns.mean,
-        "standard_error": returns.standard_error,
+        "standard_error": _standard_error(returns),
         "min": min(returns.values),
         "max": max(returns.values),
         "values": list(returns.values),
