@@ -17,12 +17,14 @@ from mcat.agents.transfer_data import (
     require_apart,
     require_equal_spaces,
     require_own_names,
+    require_rewards,
 )
 from mcat.agents.transfer_jobs import Stopwatch, translate_many, translate_pair
 from mcat.agents.transfer_result import Machine, TransferResult
-from mcat.agents.transferred import RESULT_FILE, TRANSLATOR_FILE
+from mcat.agents.transferred import RESULT_FILE
 from mcat.errors import CannotCreateError
 from mcat.safe_io import new_folder, write_json
+from mcat.translator.policy import TRANSLATOR_FILE
 
 
 def translate(
@@ -104,4 +106,6 @@ def _load(config: TransferConfig) -> list[Logs]:
     require_apart(logs)
     if config.map is None:
         require_equal_spaces(logs)
+    if config.reward_aware:
+        require_rewards(logs)
     return join_tasks(logs) if config.tasks else logs

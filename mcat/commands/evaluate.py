@@ -91,7 +91,10 @@ def _evaluate_policy(
 ) -> None:
     from mcat.agents.transferred import evaluation_runs, run_episodes
 
-    runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
+    runs = evaluation_runs(
+        task, policy, translator=translator, source=source, seed=seed,
+        announce=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers)
     if as_json:
         click.echo(json.dumps([summary(item) for item in returns]))
