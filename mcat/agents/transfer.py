@@ -16,6 +16,7 @@ from mcat.agents.transfer_data import (
     require_apart,
     require_equal_spaces,
     require_own_names,
+    require_rewards,
     require_same_rate,
 )
 from mcat.agents.transfer_result import RESULT_FILE, TRANSLATOR_FILE, Machine, TransferResult
@@ -129,4 +130,6 @@ def _load(config: TransferConfig) -> list[Logs]:
     require_same_rate(logs)
     if config.map is None:
         require_equal_spaces(logs)
+    if config.reward_aware:
+        require_rewards(logs)
     return join_tasks(logs) if config.tasks else logs

@@ -198,7 +198,10 @@ def _policy(
     from mcat.agents.transferred import evaluation_runs
 
     wanted = None if name == "none" else name
-    *_, run = evaluation_runs(task, wanted, translator=translator, source=source, seed=seed)
+    *_, run = evaluation_runs(
+        task, wanted, translator=translator, source=source, seed=seed,
+        announce=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     return run.policy
 
 

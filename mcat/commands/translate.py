@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--method", default="ours", show_default=True, type=click.Choice(["ours", "cycle"]),
               help="cycle is the baseline of Zhang et al. 2020.")  # fmt: skip
 @click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-              help="cpu (sized for a laptop), quick (a quarter of it), paper (as printed, days), "
+              help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, days), "
               "smoke (seconds).")  # fmt: skip
 @click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
               help="First guess of what matches what, for machines with other states, actions or "
@@ -88,6 +88,7 @@ def _outcome(result: TransferResult) -> dict[str, Any]:
     return {
         "returns": [summary(returns) for returns in result.returns],
         "fit": result.fit.numbers,
+        "verdict": None if result.trust is None else result.trust.verdict(),
         **{name: whole[name] for name in names},
     }
 
