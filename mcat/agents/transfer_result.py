@@ -14,7 +14,6 @@ from mcat.translator.report import FitReport
 if TYPE_CHECKING:
     from mcat.translator.trust import Trust
 
-TRANSLATOR_FILE = "translator.safetensors"
 RESULT_FILE = "result.json"
 ON_SOURCE = "source policy on source"
 UNTRANSLATED = "source policy on target"

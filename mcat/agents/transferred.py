@@ -14,7 +14,6 @@ from mcat.agents.rollout import Evaluator
 from mcat.agents.transfer_result import (
     RESULT_FILE,
     TRANSFERRED,
-    TRANSLATOR_FILE,
     UNTRANSLATED,
     Machine,
     Returns,
@@ -26,6 +25,7 @@ from mcat.errors import DataError, MissingInputError, UsageError, unknown
 from mcat.progress import Progress
 from mcat.safe_io import read_json
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
+from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.types import AnyPolicy, PolicyFunction
 
 FILMED = 3  # episodes of which a Meta-World hand's path is kept

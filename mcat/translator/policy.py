@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.translator.limits import require_actions
 from mcat.translator.report import FitReport
 from mcat.types import PolicyFunction, require_observations
 
 FORMAT = 2
-TRANSLATOR_FILE = "translator.safetensors"
 _KINDS: dict[str, type[Translator]] = {}
 
 
