@@ -115,6 +115,18 @@ def test_check_goes_on_after_a_file_that_cannot_be_read(here, capsys):
     assert err == "error: short.csv: 1 finding would spoil training\n"
 
 
+def test_translate_refuses_logs_of_different_rates(here, capsys):
+    to_csv(here / "slow.csv", make_log())
+    other = make_log(time=make_log()["time"] / 2, act_0=make_log()["act_0"] / 2)
+    to_csv(here / "fast.csv", other)
+    code, _, err = mcat("translate --src slow.csv --tgt fast.csv --out out", capsys)
+    assert code == 65
+    assert err == (
+        "error: slow.csv has 50 rows a second, fast.csv 100: bring all logs to one rate\n"
+    )
+    assert not (here / "out").exists()
+
+
 @pytest.mark.parametrize("name", ["x.csv", "x.parquet", "x.npz", "x"])
 def test_collect_writes_no_hdf5_under_another_name(here, capsys, name):
     code, _, err = mcat(f"collect --env hopper --policy random --steps 10 --out {name}", capsys)

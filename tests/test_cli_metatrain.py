@@ -146,6 +146,20 @@ def test_each_layer_counts_more_than_the_one_before(capsys, monkeypatch):
     assert resolved("--set seed=41", capsys)["seed"] == 41
 
 
+def test_a_variable_that_sets_nothing_is_refused(capsys, monkeypatch):
+    monkeypatch.setenv("MCAT_METATRAIN_SED", "3")
+    code, out, err = mcat("metatrain --print-config", capsys)
+    assert (code, out) == (2, "")
+    assert "unknown variable 'MCAT_METATRAIN_SED': did you mean MCAT_METATRAIN_SEED" in err
+    assert len(err.splitlines()) == 1
+    monkeypatch.delenv("MCAT_METATRAIN_SED")
+    for option in metatrain.params:
+        if option.name in ("seed", "steps", "threads"):
+            monkeypatch.setenv(f"MCAT_METATRAIN_{option.name.upper()}", "3")
+    found = resolved("", capsys)
+    assert (found["seed"], found["steps"], found["threads"]) == (3, 3, 3)
+
+
 def test_a_printed_config_is_a_config_file_that_stands_for_itself(capsys):
     options = "--preset released --no-transfer --delay 10 --set mcat.td3.hidden=8"
     _, text, _ = mcat(f"metatrain --print-config {options}", capsys)
@@ -283,3 +297,6 @@ def test_a_run_from_its_start_over_its_end_to_more_of_it(capsys, monkeypatch):
     assert record["config"] == to_json(overlay(smoke, {"steps": 3000}))
     with (folder / "metrics.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["1000", "2000", "3000"]
+
+    code, again, err = mcat(f"metatrain --resume {folder} --quiet --json", capsys)
+    assert (code, json.loads(again)) == (0, told), err  # a loop that restarts it sees success

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from mcat.cli import run
 from mcat.datasets import load
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
+from mcat.safe_io import load_safetensors, save_safetensors
 from tests.reports.run_folders import write_policy, write_run
 
 TRAIN = "train --env hopper --size 0.06 --horizon 30 --start-steps 20 --quiet"
@@ -136,6 +138,42 @@ def test_the_numbers_of_a_plot_as_json(capsys, tmp_path):
     assert curve["final_test"] == [None]
     assert (curve["seeds"], curve["steps"], curve["runs"]) == ([0], [60], ["trained"])
     assert all(Path(path).is_file() for path in told["files"])
+
+
+def test_a_run_of_an_older_mcat_is_read_but_not_gone_on_with(capsys, tmp_path):
+    """Its record did not say who made it, nor its checkpoints which run they belong to."""
+    old = tmp_path / "old"
+    shutil.copytree("trained", old)
+    record = json.loads((old / "run.json").read_text())
+    for key in ("format", "mcat", "kind"):
+        del record[key]
+    (old / "run.json").write_text(json.dumps(record))
+    for path in (old / "checkpoints").iterdir():
+        arrays, header = load_safetensors(path)
+        for key in ("format", "mcat", "settings", "log", "replay_seals"):
+            del header[key]
+        save_safetensors(path, arrays, header, overwrite=True)
+    for command in (f"evaluate {old} --episodes 1 --quiet", f"plot {old} --out {tmp_path / 'p'}"):
+        code, _, err = mcat(command, capsys)
+        assert code == 0, err
+    before = (old / "metrics.csv").read_bytes()
+    code, _, err = mcat(f"train --resume {old} --steps 80 --quiet", capsys)
+    assert code == 65
+    assert "only that one can go on with it" in err
+    assert len(err.splitlines()) == 1
+    assert (old / "metrics.csv").read_bytes() == before
+
+
+def test_one_episode_has_no_standard_error(capsys):
+    code, out, err = mcat("evaluate trained --episodes 1 --quiet", capsys)
+    assert (code, err) == (0, "")
+    assert "1 episode each" in out
+    assert "–" in out
+    assert " 0.0 " not in out
+    code, out, _ = mcat("evaluate trained --episodes 1 --quiet --json", capsys)
+    assert json.loads(out)[0]["standard_error"] is None
+    code, out, _ = mcat("evaluate trained --episodes 2 --quiet --json", capsys)
+    assert json.loads(out)[0]["standard_error"] > 0
 
 
 # --- going on ----------------------------------------------------------------------------------

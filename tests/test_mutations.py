@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sys
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -23,15 +24,16 @@ from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as dump_safetensors
 
 from mcat.agents import metatrain as entry
+from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.mcat_config import PRESETS
 from mcat.agents.policies import load_policy, save_policy
 from mcat.agents.transfer_data import load_logs
 from mcat.agents.transferred import open_transfer
 from mcat.config import overlay, read_toml, to_toml
 from mcat.datasets import export_minari, load, write_dataset
-from mcat.datasets.shards import claim_shards
+from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs import Task
-from mcat.errors import McatError
+from mcat.errors import DataError, McatError
 from mcat.reports.learning_runs import read_run
 from mcat.safe_io import digest, write_json
 from mcat.translator import ActionConfig, ContextConfig, Translator, fit_pair
@@ -118,12 +120,12 @@ class Subject:
     """A kind of file.
 
     Attributes:
-        file: Which file of the folder is changed.
+        file: Which file of the folder is changed, a pattern of which the first counts.
         make: Writes the folder.
         read: Reads it as a command would; returns something whose `repr` is its content.
         craft: How to change it with intent; None where there is no other way than bytes.
         sealed: Whether damage must never go unnoticed.
-        slow: Read in a process of its own, or with work behind it.
+        sample: How many mutants are read every time; few where reading one takes long.
     """
 
     file: str
@@ -131,7 +133,7 @@ class Subject:
     read: Callable[[Path], object]
     craft: Callable[[Path, np.random.Generator], None] | None = None
     sealed: bool = False
-    slow: bool = False
+    sample: int = 20
 
 
 def arrays_of(store: Any) -> str:
@@ -195,6 +197,16 @@ def read_transfer(folder: Path) -> object:
     return open_transfer(folder, "random", Task("halfcheetah", armature=0.5)).name
 
 
+def acted(folder: Path) -> object:
+    policy = ContextPolicy.load(folder / "policy.safetensors")
+    return digest({"actions": policy.begin()(np.ones((1, 2)))})
+
+
+def translated(folder: Path) -> object:
+    translator = Translator.load(folder / "translator.safetensors")
+    return digest({"actions": translator.translate(np.ones((1, 17)), np.full((1, 6), 0.5))})
+
+
 MAP = {field: [0, 1, [0.5, 0, 0.5]] for field in Correspondence.__dataclass_fields__}
 
 
@@ -225,6 +237,14 @@ def plotted(folder: Path) -> object:
     return repr((run.record, {name: list(values) for name, values in run.metrics.items()}))
 
 
+def contexts_plotted(folder: Path) -> object:
+    """A plot goes on without contexts and says why."""
+    run = read_run(folder / "run")
+    if run.contexts is None:
+        raise DataError(run.notes[-1])
+    return repr(run.contexts)
+
+
 def asked_to_resume(folder: Path) -> object:
     """Up to where the work begins."""
 
@@ -241,17 +261,32 @@ def asked_to_resume(folder: Path) -> object:
     return str(begun.value)
 
 
+COLLECTION = CollectConfig(task=Task("hopper", horizon=30), steps=240, envs=4)
+
+
 def make_shards(folder: Path) -> None:
-    with claim_shards(folder / "a.h5", {"task": TASK.to_dict(), "seed": 0}) as shards:
-        shards.begin(resume=False, overwrite=False)
-        for number in (1, 2):
-            shards.seal(own_robot(number, episodes=2), unstable=0, next_round=number)
+    """A collection that ended in the middle, with a part of it sealed."""
+    calls = iter(range(45))
+
+    def fail_at_last(observations: Any) -> Any:
+        if next(calls, None) is None:
+            raise RuntimeError
+        return np.zeros((len(observations), 3))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[collect.__module__], "SHARD_TRANSITIONS", 100)
+        with pytest.raises(RuntimeError):
+            collect(COLLECTION, fail_at_last, folder / "a.h5", quiet=True)
 
 
-def read_shards(folder: Path) -> object:
-    with claim_shards(folder / "a.h5", {"task": TASK.to_dict(), "seed": 0}) as shards:
-        shards.begin(resume=True, overwrite=False)
-        return arrays_of(shards.merged()) if shards.shards else None
+def collected(folder: Path) -> object:
+    policy = lambda observations: np.zeros((len(observations), 3))  # noqa: E731
+    collect(COLLECTION, policy, folder / "a.h5", resume=True, quiet=True)
+    return arrays_of(load(folder / "a.h5")[0])
+
+
+def spoil_by_kind(path: Path, rng: np.random.Generator) -> None:
+    (spoil_json_file if path.suffix == ".json" else spoil_sealed_metadata)(path, rng)
 
 
 def read_toml_file(folder: Path) -> object:
@@ -261,17 +296,17 @@ def read_toml_file(folder: Path) -> object:
 RUN = "run/run.json"
 SUBJECTS = {
     "sealed HDF5": Subject("a.h5", make_sealed, read_sealed, spoil_sealed_metadata, sealed=True),
-    "D4RL": Subject("a.hdf5", make_d4rl, loaded("a.hdf5"), slow=True),
-    "NPZ": Subject("a.npz", make_npz, loaded("a.npz"), slow=True),
+    "D4RL": Subject("a.hdf5", make_d4rl, loaded("a.hdf5"), sample=2),
+    "NPZ": Subject("a.npz", make_npz, loaded("a.npz"), sample=2),
     "Parquet": Subject(
         "a.parquet",
         lambda folder: to_parquet(folder / "a.parquet", make_log()),
         loaded("a.parquet"),
-        slow=True,
+        sample=2,
     ),
-    "Minari": Subject("a-v0/data/main_data.hdf5", make_minari, loaded("a-v0"), slow=True),
+    "Minari": Subject("a-v0/data/main_data.hdf5", make_minari, loaded("a-v0"), sample=2),
     "Minari's metadata": Subject(
-        "a-v0/data/metadata.json", make_minari, loaded("a-v0"), spoil_json_file, slow=True
+        "a-v0/data/metadata.json", make_minari, loaded("a-v0"), spoil_json_file, sample=2
     ),
     "CSV": Subject("a.csv", lambda folder: to_csv(folder / "a.csv", make_log()), loaded("a.csv")),
     "CSV, compressed": Subject(
@@ -287,22 +322,14 @@ SUBJECTS = {
     "context policy": Subject(
         "policy.safetensors",
         lambda folder: context_policy().save(folder / "policy.safetensors", {"step": 8}),
-        lambda folder: digest(
-            {"a": type(context_policy()).load(folder / "policy.safetensors")(np.ones((1, 2)))}
-        ),
+        acted,
         spoil_signed_header,
         sealed=True,
     ),
     "translator": Subject(
         "translator.safetensors",
         make_translation,
-        lambda folder: digest(
-            {
-                "a": Translator.load(folder / "translator.safetensors").translate(
-                    np.ones((1, 17)), np.full((1, 6), 0.5)
-                )
-            }
-        ),
+        translated,
         spoil_signed_header,
         sealed=True,
     ),
@@ -318,19 +345,19 @@ SUBJECTS = {
         make_run,
         restored,
         spoil_signed_header,
-        slow=True,
+        sample=6,
     ),
     "round": Subject(
-        "run/rounds/round-00002.safetensors", make_run, restored, spoil_signed_header, slow=True
+        "run/replay/round-00002.safetensors", make_run, restored, spoil_signed_header, sample=6
     ),
-    "metrics.csv, resumed": Subject("run/metrics.csv", make_run, resumed, slow=True),
+    "metrics.csv, resumed": Subject("run/metrics.csv", make_run, resumed, sample=6),
     "metrics.csv, plotted": Subject(
         "run/metrics.csv", lambda folder: write_run(folder / "run"), plotted
     ),
     "contexts, plotted": Subject(
         "run/contexts.safetensors",
         lambda folder: write_run(folder / "run"),
-        plotted,
+        contexts_plotted,
         spoil_signed_header,
     ),
     "run.json, plotted": Subject(
@@ -339,9 +366,7 @@ SUBJECTS = {
     "run.json, resumed": Subject(
         RUN, lambda folder: write_run(folder / "run"), asked_to_resume, spoil_json_file
     ),
-    "manifest.json": Subject(
-        "a.h5.shards/manifest.json", make_shards, read_shards, spoil_json_file
-    ),
+    "shards": Subject("a.h5.shards/[ms]*", make_shards, collected, spoil_by_kind, sample=6),
     "TOML": Subject(
         "a.toml",
         lambda folder: (folder / "a.toml").write_text(to_toml(PRESETS["smoke"])),
@@ -408,7 +433,7 @@ def check_mutants(name: str, original: Path, tmp_path: Path, count: int) -> dict
         shutil.rmtree(copy)
         shutil.copytree(original, copy)
         crafted = subject.craft is not None and number % 2
-        (subject.craft if crafted else spoil_bytes)(copy / subject.file, rng)
+        (subject.craft if crafted else spoil_bytes)(min(copy.glob(subject.file)), rng)
         outcome, content = outcome_of(subject, copy)
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
         if subject.sealed and not crafted and outcome == "read" and content != right:
@@ -420,7 +445,7 @@ def check_mutants(name: str, original: Path, tmp_path: Path, count: int) -> dict
 
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_mutants_are_refused_in_one_line_or_read(name, originals, tmp_path):
-    check_mutants(name, originals(SUBJECTS[name]), tmp_path, 4 if SUBJECTS[name].slow else 20)
+    check_mutants(name, originals(SUBJECTS[name]), tmp_path, SUBJECTS[name].sample)
 
 
 @pytest.mark.slow

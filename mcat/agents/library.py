@@ -12,12 +12,12 @@ from torch.nn.utils import parameters_to_vector
 from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.policies import Policy
 from mcat.agents.policy_names import find_policy, packaged_policies
-from mcat.agents.transfer_result import TRANSLATOR_FILE
 from mcat.agents.transferred import open_transfer
 from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.safe_io import digest, load_safetensors
+from mcat.translator.policy import translator_file
 from mcat.types import AnyPolicy
 
 # A18: the paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
@@ -53,10 +53,10 @@ def collector_policy(
             then as `open_transfer` takes it.
         source: Which of the translator's tasks that is.
         runs: Where a mediocre policy is trained if none comes with the package.
-        announce: Told before such a training starts.
+        announce: Told before such a training starts, or that a translator is for another machine.
     """
     if translator is not None:
-        return _transferred(translator, name, task, source)
+        return _transferred(translator, name, task, source, announce)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     if name is None:
@@ -68,10 +68,12 @@ def collector_policy(
     return Collector(name, function, _weights(function))
 
 
-def _transferred(folder: Path, name: str | None, task: Task, source: str | None) -> Collector:
-    found = open_transfer(folder, name, task, source)
+def _transferred(
+    folder: Path, name: str | None, task: Task, source: str | None, announce: Callable[[str], None]
+) -> Collector:
+    found = open_transfer(folder, name, task, source, announce=announce)
     source_weights = _weights(found.policy.policy) or ""
-    arrays, _ = load_safetensors(folder / TRANSLATOR_FILE)
+    arrays, _ = load_safetensors(translator_file(folder))
     return Collector(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
 
 

@@ -22,11 +22,18 @@ from mcat.agents.lengths import cut
 from mcat.agents.mcat_config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.rounds import load_rounds, save_round
 from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE
-from mcat.agents.runs import Log, Metrics, load_checkpoint, save_checkpoint
+from mcat.agents.runs import (
+    MISFITS,
+    Log,
+    Metrics,
+    load_checkpoint,
+    save_checkpoint,
+    take_over,
+)
 from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
-from mcat.errors import DataError, MissingInputError, UnstableError, UsageError
+from mcat.errors import DataError, McatError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
@@ -260,17 +267,16 @@ class MetaTrainer:
             return
         arrays, state = checkpoint
         try:
-            for name in _COUNTERS:
-                setattr(self, name, state[name])
+            take_over(self, _COUNTERS, state)
             for old in load_rounds(self.rounds, self.seals):
                 self.algorithm.remember(old)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.algorithm.load(tensors, state["algorithm"])
             for name, log in self.logs.items():
                 log.restore(state["logs"][name], announce)
-        except DataError:  # a ValueError too, but it says which file is damaged
+        except McatError:  # some are ValueErrors too, but they say which file is damaged
             raise
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except MISFITS as error:
             raise DataError(
                 f"{self.checkpoints}: not a checkpoint of this run's networks ({error})"
             ) from error

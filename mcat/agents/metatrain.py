@@ -16,12 +16,7 @@ from mcat.agents.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.mcat import MCAT
 from mcat.agents.mcat_config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
-from mcat.agents.runs import (
-    create_run_folder,
-    note_other_code,
-    provenance,
-    remove_stale_files,
-)
+from mcat.agents.runs import create_run_folder, note_other_code, provenance, remove_stale_files
 from mcat.config import differences, from_json, overlay, to_json
 from mcat.errors import DataError, UsageError
 from mcat.formats import stamp

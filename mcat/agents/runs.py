@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import mcat
@@ -32,6 +33,8 @@ from mcat.safe_io import (
 Row = dict[str, float]
 
 _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
+# What taking over a checkpoint raises if it holds something else than it should.
+MISFITS = (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError)
 _PART = re.compile(r"\..+\.part-[0-9a-f]{32}")  # as `new_file` names them
 _FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
 
@@ -126,12 +129,15 @@ class Log:
 
     def restore(self, text: str, announce: Callable[[str], None]) -> None:
         """Return to the table of a checkpoint; what else the file held is put aside."""
-        if not text.startswith(self.text):
+        heading = self.text
+        if not text.startswith(heading):
             raise DataError(f"{self.path}: its columns are not those of this run")
         self.text = text
         wanted = text.encode()
         with io_errors(self.path, "read"):
             found = self.path.read_bytes() if self.path.exists() else b""
+        if not found and text == heading:
+            return  # no row had come yet
         if not found.startswith(wanted):  # more rows are those of an iteration that was not saved
             aside = self.path.with_name(f"{self.path.name}.damaged")
             kept = f", what it held is in {aside.name}" if found else ""
@@ -162,8 +168,9 @@ class Metrics:
     """
 
     def __init__(self, log: Log, until: int) -> None:
-        self._log = log
-        self._board = _tensorboard(log.path.parent, until)
+        self._log, self._until = log, until
+        self._begun = False
+        self._board: EventFile | None = None
 
     def __enter__(self) -> Metrics:
         return self
@@ -175,6 +182,8 @@ class Metrics:
     def add(self, row: Mapping[str, float]) -> None:
         """Write one row, whole or not at all."""
         self._log.add(row)
+        if not self._begun:  # a run that is finished leaves no empty file
+            self._begun, self._board = True, _tensorboard(self._log.path.parent, self._until)
         if self._board is not None:
             for name in self._log.columns[1:]:
                 self._board.add_scalar(name, row[name], int(row["step"]))
@@ -238,6 +247,20 @@ def load_checkpoint(
     if passed:
         raise passed[0]
     return None
+
+
+def take_over(owner: object, names: Iterable[str], state: Mapping[str, Any]) -> None:
+    """Set plain values of a run to those of a checkpoint, each of the kind it starts as.
+
+    Raises:
+        TypeError: if one is of another kind.
+    """
+    kinds = {float: (int, float), NoneType: (NoneType, int, float)}
+    for name in names:
+        value, kind = state[name], type(getattr(owner, name))
+        if not isinstance(value, kinds.get(kind, kind)):
+            raise TypeError(f"{name} is {value!r:.40}")
+        setattr(owner, name, value)
 
 
 def _require_own(path: Path, header: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,24 @@ from mcat.agents.policies import save_policy
 from mcat.agents.replay import Replay, saved_rows
 from mcat.agents.rewards import Rewards
 from mcat.agents.rollout import Episode, Evaluator
-from mcat.agents.runs import Log, Metrics, load_checkpoint, provenance, save_checkpoint
+from mcat.agents.runs import (
+    MISFITS,
+    Log,
+    Metrics,
+    load_checkpoint,
+    provenance,
+    save_checkpoint,
+    take_over,
+)
 from mcat.agents.train_config import TrainConfig
-from mcat.errors import DataError, DivergedError, MissingInputError, UnstableError, UsageError
+from mcat.errors import (
+    DataError,
+    DivergedError,
+    McatError,
+    MissingInputError,
+    UnstableError,
+    UsageError,
+)
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
@@ -288,28 +304,27 @@ class Trainer:
                 )
             return
         tensors, state = checkpoint
-        if state.get("step", 0) > self.config.steps:
-            raise UsageError(
-                f"{self.config.out} has made {state['step']} steps already: ask for more"
-            )
         try:
+            if state["step"] > self.config.steps:
+                raise UsageError(
+                    f"{self.config.out} has made {state['step']} steps already: ask for more"
+                )
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
-            for name in _COUNTERS:
-                setattr(self, name, state[name])
+            take_over(self, _COUNTERS, state)
             self.loss_sums.copy_(torch.from_numpy(tensors.pop("loss_sums")))
             self.replay.load(
                 self.segments, state["replay_added"], tensors.pop("replay.tail"),
                 state["replay_seals"],
             )  # fmt: skip
-            seed, length = state["episode_seed"], state["episode_length"]
+            seed, length = index(state["episode_seed"]), index(state["episode_length"])
             agent, rewards = (_part(tensors, name) for name in ("agent", "rewards"))
             self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
             self.rewards.load_arrays(rewards)
             self.log.restore(state["log"], announce)
-        except DataError:  # a ValueError too, but it says which file is damaged
+        except McatError:  # some are ValueErrors too, but they say which file is damaged
             raise
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except MISFITS as error:
             raise DataError(
                 f"{self.checkpoints}: not a checkpoint of this training run ({error})"
             ) from error

@@ -16,12 +16,14 @@ from mcat.agents.transfer_data import (
     require_apart,
     require_equal_spaces,
     require_own_names,
+    require_rewards,
     require_same_rate,
 )
-from mcat.agents.transfer_result import RESULT_FILE, TRANSLATOR_FILE, Machine, TransferResult
+from mcat.agents.transfer_result import RESULT_FILE, Machine, TransferResult
 from mcat.errors import CannotCreateError
 from mcat.progress import Stopwatch
 from mcat.safe_io import io_errors, write_json
+from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.workplaces import new_folder, tidy_folder
 
 _RESULT_FILES = {TRANSLATOR_FILE, RESULT_FILE, "report.html"}  # and pictures
@@ -129,4 +131,6 @@ def _load(config: TransferConfig) -> list[Logs]:
     require_same_rate(logs)
     if config.map is None:
         require_equal_spaces(logs)
+    if config.reward_aware:
+        require_rewards(logs)
     return join_tasks(logs) if config.tasks else logs

@@ -16,9 +16,9 @@ from mcat.datasets.checks import CONSTANT, rate_hz
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import digest
+from mcat.translator.limits import require_log_limits
 
 RATE_TOLERANCE = 1.1
-OUTSIDE = 1e-6  # beyond the action space by rounding only
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,8 @@ class Logs:
         task: What made them; None for a machine that mcat cannot simulate.
         notes: What is odd about them, yet no reason to stop.
         rates: Rows per second of each file; None where it does not say.
+        observation_names: Of the numbers in a state; empty if a log does not name them.
+        has_rewards: Whether all of them came with rewards.
     """
 
     files: tuple[str, ...]
@@ -40,6 +42,8 @@ class Logs:
     task: Task | None
     notes: tuple[str, ...]
     rates: tuple[float | None, ...]
+    observation_names: tuple[str, ...] = ()
+    has_rewards: bool = True
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -57,13 +61,13 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
     Raises:
         DataError: if one of them cannot be learned from, or they are of different machines.
     """
-    stores, tasks, notes, rates = [], [], [], []
+    stores, tasks, notes, headers = [], [], [], []
     for file in files:
         store, metadata = load(file)
+        headers.append(metadata)
         notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, metadata, history)]
         stores.append(store)
         tasks.append(_task(file, metadata, store))
-        rates.append(rate_hz(metadata))
     for file, store, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
         _require_same_machine((files[0], stores[0], tasks[0]), (file, store, task))
     episodes = stores[0] if len(stores) == 1 else EpisodeStore.concatenate(stores)
@@ -77,7 +81,9 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
         episodes=episodes,
         task=tasks[0],
         notes=tuple(notes),
-        rates=tuple(rates),
+        rates=tuple(map(rate_hz, headers)),
+        observation_names=_observation_names(headers[0], episodes),
+        has_rewards=all(header.get("has_rewards", True) for header in headers),
     )
 
 
@@ -97,6 +103,7 @@ def join_tasks(logs: Sequence[Logs]) -> list[Logs]:
             episodes=EpisodeStore.concatenate([first.episodes, item.episodes]),
             notes=first.notes + item.notes,
             rates=first.rates + item.rates,
+            has_rewards=first.has_rewards and item.has_rewards,
         )
     return joined
 
@@ -143,6 +150,23 @@ def require_equal_spaces(machines: Sequence[Logs]) -> None:
             )
 
 
+def require_rewards(machines: Sequence[Logs]) -> None:
+    """Refuse logs in which there is no reward to match.
+
+    Raises:
+        DataError: if one has no rewards, or none that ever changes.
+    """
+    for logs in machines:
+        rewards = logs.episodes.column("rewards")
+        if not logs.has_rewards:
+            raise DataError(f"{logs.files[0]} has no rewards: leave out --reward-aware")
+        if np.ptp(rewards) <= CONSTANT:
+            raise DataError(
+                f"{logs.files[0]}: every reward is {rewards[0]:g}, so there is nothing to match:"
+                " leave out --reward-aware"
+            )
+
+
 def describe(machines: Sequence[Logs]) -> tuple[Machine, ...]:
     """What a result records of them; tasks are named by the parameters in which they differ."""
     tasks = [logs.task for logs in machines if logs.task is not None]
@@ -156,6 +180,7 @@ def describe(machines: Sequence[Logs]) -> tuple[Machine, ...]:
             transitions=len(logs.episodes),
             episodes=logs.episodes.num_episodes,
             task=logs.task.to_dict() if logs.task else None,
+            observation_names=logs.observation_names,
         )
         for logs in machines
     )
@@ -181,15 +206,19 @@ def _refuse_or_note(
     for finding in findings:
         if finding.severity == "error":
             raise DataError(f"{file}: {finding.message}")
-    worst = float(np.abs(store.actions).max())
-    if worst > 1 + OUTSIDE:
-        raise DataError(
-            f"{file}: an action is {worst:g}, outside [-1, 1]: scale the actions to that range"
-        )
+    require_log_limits(store, file)
     for name in ("observations", "actions"):
         if (store.column(name).std(axis=0, dtype=np.float64) <= CONSTANT).all():
             raise DataError(f"{file}: none of its {name} ever changes: nothing can be learned")
     return [finding.message for finding in findings]
+
+
+def _observation_names(metadata: dict[str, Any], episodes: Episodes) -> tuple[str, ...]:
+    """One for each number of the state, or none at all."""
+    names = metadata.get("observation_names")
+    if not isinstance(names, list) or len(names) != episodes.observation_size:
+        return ()
+    return tuple(map(str, names))
 
 
 def _task(file: str, metadata: dict[str, Any], store: Episodes) -> Task | None:

@@ -52,6 +52,8 @@ def translate_pair(
     if config.map is not None:
         guess = find_correspondence(config.map, source.sizes, target.sizes)
     policy = _source_policy(config, source, target)
+    trusts = guess is None and config.method == "ours"
+    _require_use(config, [policy], used=policy.function is not None and trusts)
     with watch.time("fit"):
         translator = _fit_pair(config, source, target, guess)
     found: dict[str, Any] = {"policy": policy.name, "skipped": _told([policy])}
@@ -128,6 +130,15 @@ def _source_policy(
     return SourcePolicy(name, function, skipped)
 
 
+def _require_use(
+    config: TransferConfig, policies: Sequence[SourcePolicy], *, used: bool = False
+) -> None:
+    """Refuse a policy that would neither be run nor, otherwise, `used`."""
+    reasons = [policy.skipped for policy in policies]
+    if config.policy is not None and all(reasons) and not used:
+        raise UsageError(f"leave out --policy, which would not be used: {reasons[0]}")
+
+
 def _told(policies: Sequence[SourcePolicy]) -> str | None:
     """Why episodes were not run, in one line."""
     reasons = list(dict.fromkeys(policy.skipped for policy in policies if policy.skipped))
@@ -161,9 +172,11 @@ def translate_many(
 ) -> tuple[Translator, dict[str, Any]]:
     """One translator between all tasks, and the part of the result that is about it."""
     policies = _task_policies(config, logs)
+    _require_use(config, policies)
     with watch.time("fit"):
         translator = fit_many(
             [item.episodes for item in logs],
+            names=[machine.name for machine in describe(logs)],
             context=config.recipe.context,
             action=config.recipe.action,
             seed=config.seed,

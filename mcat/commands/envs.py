@@ -43,7 +43,7 @@ def list_envs(as_json: bool, as_markdown: bool) -> None:
         click.echo(page(), nl=False)
         return
     print_table("Robots", robot_rows())
-    print_table("Families", family_rows())
+    print_table("Families", [row[:-1] for row in family_rows()])  # with delays: too wide for 80
     click.echo("More: mcat envs show NAME")
 
 
@@ -198,7 +198,10 @@ def _policy(
     from mcat.agents.transferred import evaluation_runs
 
     wanted = None if name == "none" else name
-    *_, run = evaluation_runs(task, wanted, translator=translator, source=source, seed=seed)
+    *_, run = evaluation_runs(
+        task, wanted, translator=translator, source=source, seed=seed,
+        announce=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     return run.policy
 
 

@@ -118,7 +118,10 @@ def _evaluate_policy(
     from mcat.agents.transferred import evaluation_runs, run_episodes
 
     require_room(task, episodes)
-    runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
+    runs = evaluation_runs(
+        task, policy, translator=translator, source=source, seed=seed,
+        announce=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     if as_json:
         click.echo(json.dumps([summary(item) for item in returns]))

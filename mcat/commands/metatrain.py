@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -164,6 +165,7 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
     mcat metatrain --config my.toml --set mcat.td3.discount=0.98
     mcat metatrain --resume runs/halfcheetah-armature-fast-seed0
     """  # noqa: D301
+    _require_known_variables(context)
     if options["resume"] is not None:
         _report(_go_on(context), options["as_json"])
         return
@@ -177,6 +179,15 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
     folder = options["out"] or Path("runs") / _run_name(preset, config)
     result = run(config, folder, preset=preset, quiet=options["quiet"])
     _report(result, options["as_json"])
+
+
+def _require_known_variables(context: click.Context) -> None:
+    """Refuse a variable that looks like one of ours but sets nothing."""
+    prefix = f"{context.auto_envvar_prefix}_"
+    known = [f"{prefix}{(option.name or '').upper()}" for option in context.command.params]
+    for name in os.environ:
+        if name.startswith(prefix) and name not in known:
+            raise unknown("variable", name, known)
 
 
 class Given(NamedTuple):

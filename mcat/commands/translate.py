@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--method", default="ours", show_default=True, type=click.Choice(["ours", "cycle"]),
               help="cycle is the baseline of Zhang et al. 2020.")  # fmt: skip
 @click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-              help="cpu (sized for a laptop), quick (a quarter of it), paper (as printed, days), "
+              help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, days), "
               "smoke (seconds).")  # fmt: skip
 @click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
               help="First guess of what matches what, for machines with other states, actions or "
@@ -88,6 +88,7 @@ def _outcome(result: TransferResult) -> dict[str, Any]:
     return {
         "returns": [summary(returns) for returns in result.returns],
         "fit": result.fit.numbers,
+        "verdict": None if result.trust is None else result.trust.verdict(),
         **{name: whole[name] for name in names},
     }
 
@@ -109,10 +110,16 @@ def print_returns(returns: Sequence[Returns], *, err: bool = False) -> None:
     """One line for each, with the number of episodes of the first as the title."""
     rows: list[tuple[str, ...]] = [("", "mean return", "± standard error", "min", "max")]
     for item in returns:
-        numbers = item.mean, item.standard_error, min(item.values), max(item.values)
-        rows.append((item.label, *(f"{number:,.1f}" for number in numbers)))
+        numbers = item.mean, _standard_error(item), min(item.values), max(item.values)
+        cells = ("–" if number is None else f"{number:,.1f}" for number in numbers)
+        rows.append((item.label, *cells))
     count = len(returns[0].values)
     print_table(f"{count} episode{'s' * (count > 1)} each", rows, err=err)
+
+
+def _standard_error(returns: Returns) -> float | None:
+    """One episode has none."""
+    return returns.standard_error if len(returns.values) > 1 else None
 
 
 def _print_matrix(matrix: dict[str, Any]) -> None:
@@ -133,7 +140,7 @@ def summary(returns: Returns) -> dict[str, Any]:
     return {
         "label": returns.label,
         "mean": returns.mean,
-        "standard_error": returns.standard_error,
+        "standard_error": _standard_error(returns),
         "min": min(returns.values),
         "max": max(returns.values),
         "values": list(returns.values),

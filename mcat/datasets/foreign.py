@@ -83,7 +83,6 @@ def assemble(
         "source": Path(path).name,
         "ignored_columns": [*ignored, *unread],
         "has_rewards": "rewards" in arrays,
-        "action_range": [float(store.actions.min()), float(store.actions.max())],
         **facts,
     }
 

@@ -35,11 +35,19 @@ _ID = re.compile(r"([\w-]+/)*[\w-]+-v\d+", re.ASCII)
 def load(source: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStore, dict[str, Any]]:
     """The episodes and metadata of any source: what every command calls.
 
+    `metadata["action_range"]` is the smallest and the largest action, whatever the file says.
+
     Args:
         source: A file of mcat or D4RL (.h5, .hdf5), a log (.csv, .csv.gz, .parquet, .npz), or the
             folder or the id of a Minari data set.
         trust_seal: False parses even sealed files in a child process; see `read_dataset`.
     """
+    store, metadata = _read(source, trust_seal=trust_seal)
+    actions = store.actions
+    return store, metadata | {"action_range": [float(actions.min()), float(actions.max())]}
+
+
+def _read(source: StrPath, *, trust_seal: bool) -> tuple[EpisodeStore, dict[str, Any]]:
     path = Path(source)
     if path.is_dir() or (_ID.fullmatch(str(source)) and not path.exists()):
         return import_minari(source)

@@ -107,8 +107,14 @@ def read_allowed(file: h5py.File, file_bytes: int) -> tuple[Arrays, Notes]:
         if not isinstance(dataset, h5py.Dataset) or address in addresses:
             raise RefusedError(f"{name!a} is not an array of its own")
         addresses.add(address)
-        budget -= _declared_bytes(name, dataset, dimensions[name], budget, file_bytes)
-        datasets[name] = dataset
+        try:
+            budget -= _declared_bytes(name, dataset, dimensions[name], budget, file_bytes)
+        except RefusedError:
+            if name not in TIMES:
+                raise
+            ignored.append(name)  # a time of another kind is no reason to stop
+        else:
+            datasets[name] = dataset
     arrays = {name: dataset[()] for name, dataset in datasets.items()}
     return arrays, {"metadata": _metadata_text(file), "ignored": ignored}
 

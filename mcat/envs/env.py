@@ -62,6 +62,11 @@ class TaskEnv(gym.Env[Any, Any]):
         self._spec: EnvSpec | None = None
         self._renderer: Any = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a copy is a new environment of the same task, as with gymnasium's robots."""
+        made_from = (self.task, self.render_mode, *self._frame_size)
+        return type(self), made_from, {"_spec": self._spec}
+
     @property
     def spec(self) -> EnvSpec | None:
         """What `gymnasium.make` was asked for, as JSON keeps it: lists, not tuples or arrays."""

@@ -71,10 +71,10 @@ class Simulation(ABC):
             self.fault = fault(self.data)
         elif not sensible(reward):
             self.fault = f"reward {reward:g}"
-        else:
-            self.observe(out)
-            return reward
-        return 0.0
+        if self.fault is not None:  # now, or since the last reset
+            return 0.0
+        self.observe(out)
+        return reward
 
     def forget_faults(self) -> None:
         """A new episode starts with a clean record."""

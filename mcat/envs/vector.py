@@ -26,7 +26,7 @@ from mcat.envs.workers import (
     board_type,
     timeout_or_default,
 )
-from mcat.errors import McatError, UsageError, unknown
+from mcat.errors import McatError, UsageError, short, unknown
 
 
 class TaskVectorEnv(VectorEnv[Any, Any, Any]):
@@ -69,7 +69,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError(f"workers must be 1 or more, got {workers}")
         self._autoreset = _mode(autoreset_mode)
         self.metadata = {"autoreset_mode": self._autoreset}
-        self._open_board(min(workers, len(self.tasks)), timeout_or_default(timeout))
+        self._made_with = min(workers, len(self.tasks)), timeout_or_default(timeout)
+        self._open_board(*self._made_with)
         n = self.num_envs = len(self.tasks)
         self.single_observation_space, self.single_action_space = spaces(self.simulations[0])
         self.observation_space = batch_space(self.single_observation_space, n)
@@ -82,11 +83,18 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._over = np.ones(n, dtype=bool)
         self._park = False
         self._never = np.zeros(n, dtype=bool)  # no task terminates (A13)
-        self._names = self.tasks[0].spec.info  # robots with equal spaces say the same
+        # Robots with equal spaces say the same.
+        self._names = [(name, f"_{name}") for name in self.tasks[0].spec.info]
         self._everyone = np.ones(n, dtype=bool)
         self._contexts = self._batch(self._everyone, lambda i: {"context": self.tasks[i].context})
         for array in (self._everyone, *self._contexts["context"].values()):
             array.flags.writeable = False  # handed out in every `info`
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a copy is a new environment of the same tasks."""
+        workers, timeout = self._made_with
+        make = partial(type(self), autoreset_mode=self._autoreset, timeout=timeout)
+        return make, (self.tasks, workers), {"spec": self.spec}
 
     def _open_board(self, workers: int, timeout: float) -> None:
         """Start the helpers and take a share of the sub-environments."""
@@ -148,14 +156,16 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._actions[:] = checked_actions(actions, self._actions.shape)
         live = ~self._over
         self._orders[:] = live  # STEP or STAY
-        if not all(live.tolist()):
+        resting = not all(live.tolist())
+        if resting:
             self._require_more()
-            if self._autoreset is AutoresetMode.NEXT_STEP:
-                self._orders[self._over] = RESET
+        again = resting and self._autoreset is AutoresetMode.NEXT_STEP
+        if again:
+            self._orders[self._over] = RESET
         self._rewards.fill(0.0)
         self._move()
-        if self._autoreset is AutoresetMode.NEXT_STEP:
-            self._begin(self._over)
+        if again:
+            self._begin(~live)
         self._elapsed += live
         self._over |= self._elapsed >= self._horizons
         if any(self._faults.tolist()):
@@ -197,8 +207,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         """What all sub-environments say, batched as gymnasium does: `key` and the mask `_key`."""
         info = {"context": dict(self._contexts["context"]), "_context": self._everyone}
         measured = self._measured.copy()
-        for column, name in enumerate(self._names):
-            info[name], info[f"_{name}"] = measured[:, column], self._everyone
+        for column, (name, mask) in enumerate(self._names):
+            info[name], info[mask] = measured[:, column], self._everyone
         if any(self._faults.tolist()):
             unstable = self._faults != b""
             faults = np.array([text.decode() or None for text in self._faults], dtype=object)
@@ -209,7 +219,8 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
     def _info_of(self, i: int) -> dict[str, Any]:
         """What one sub-environment says, as `TaskEnv` does."""
         info: dict[str, Any] = {"context": self.tasks[i].context}
-        info |= zip(self._names, self._measured[i].tolist(), strict=True)
+        for (name, _), value in zip(self._names, self._measured[i].tolist(), strict=True):
+            info[name] = value
         if self._faults[i]:
             info |= {"unstable": True, "fault": self._faults[i].decode()}
         return info
@@ -249,11 +260,14 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             return [None] * self.num_envs
         if isinstance(seed, int | np.integer):
             seed = [int(seed) + i for i in range(self.num_envs)]
+        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
+            raise UsageError(f"seed must be a whole number or a list of them, got {short(seed)}")
         if len(seed) != self.num_envs:
             raise UsageError(f"{self.num_envs} seeds are needed, got {len(seed)}")
-        wrong = [number for number in seed if number is not None and not 0 <= number < 2**64]
-        if wrong:
-            raise UsageError(f"seeds must be 0 to 2^64 - 1, got {wrong[0]}")
+        for number in seed:
+            whole = isinstance(number, int | np.integer)
+            if number is not None and not (whole and 0 <= number < 2**64):
+                raise UsageError(f"seeds must be 0 to 2^64 - 1, got {short(number)}")
         return list(seed)
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -11,6 +11,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.synchronize import Semaphore
@@ -101,7 +102,7 @@ class Helper:
         turns = (self._go, self._done)
         self._process = context.Process(target=_serve, args=(tasks, memory, share, *turns))
         self._process.start()
-        self._busy = False
+        self._tasks, self._busy = tasks[share], False
         rows = board_over(memory, tasks)[share]
         self._beats, self._last_beats = rows["beat"], b""
         self._timeout, self._idle = timeout, 0.0
@@ -120,8 +121,14 @@ class Helper:
         """Wait until it has."""
         self._idle = 0.0
         if not _wait(self._done, self._works):
+            code = self._process.exitcode
+            if code == 0:
+                raise McatError("this environment was closed: make a new one")
+            if code == UsageError.exit_code:
+                for task in self._tasks:
+                    simulate(task)  # is refused here as it was there
             raise McatError(
-                f"a process that shared the physics ended with code {self._process.exitcode}:"
+                f"a process that shared the physics ended with code {code}:"
                 " out of memory? workers=1 does without it"
             )
         self._busy = False
@@ -174,7 +181,10 @@ def _serve(
         # What the owner has open, such as a locked file, must not stay open when it is gone.
         os.closerange(3, owner.sentinel)
         os.closerange(owner.sentinel + 1, os.sysconf("SC_OPEN_MAX"))
-    lane = Lane(tasks[share], board_over(memory, tasks)[share])
+    try:
+        lane = Lane(tasks[share], board_over(memory, tasks)[share])
+    except UsageError as error:  # the owner will find out
+        sys.exit(error.exit_code)
     while _wait(go, owner.is_alive) and lane.move():
         done.release()
 

@@ -79,6 +79,26 @@ class DelayedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, paid, terminated, truncated, info
 
 
+class _Bound(gym.Wrapper[Any, Any, Any, Any]):
+    """Holds on to parts of the simulation, and takes hold again where it is unpickled or copied.
+
+    What it held there would be a copy that no step ever touches.
+    """
+
+    _parts: tuple[str, ...]
+
+    def _bind(self) -> None:
+        """Set the attributes that `_parts` names."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self._parts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+
 class _ContextWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Adds `own_context` to whatever context the wrapped environment reports."""
 
@@ -156,7 +176,7 @@ class CrippleLeg(MaskActuators):
 _PRISTINE: WeakKeyDictionary[mujoco.MjModel, mujoco.MjModel] = WeakKeyDictionary()
 
 
-class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
+class PerturbPhysics(_Bound, _ContextWrapper, RecordConstructorArgs):
     """Multiplies physical quantities of the robot, each time starting from the pristine ones.
 
     Every quantity takes one factor for the whole robot, or `{name: factor}`; see
@@ -176,6 +196,8 @@ class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
         gravity: One factor only.
         size: By geom or by body.
     """
+
+    _parts = ("_model",)
 
     def __init__(
         self,
@@ -203,15 +225,20 @@ class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
         changes = {quantity: factors for quantity, factors in given.items() if factors is not None}
         RecordConstructorArgs.__init__(self, _disable_deepcopy=False, **changes)
         gym.Wrapper.__init__(self, env)
-        self._model = _model_of(env, self)
         inner: Any = env
         while isinstance(inner, gym.Wrapper):
             if isinstance(inner, PerturbPhysics):
                 raise UsageError("this environment has a PerturbPhysics already: use its set(...)")
             inner = inner.env
-        self._pristine = _PRISTINE.setdefault(self._model, snapshot(self._model))
+        model = _model_of(env, self)
+        self._pristine = _PRISTINE.get(model) or snapshot(model)
+        self._bind()
         self.own_context = {}  # nothing is in effect before the first reset
         self.set(**changes)
+
+    def _bind(self) -> None:
+        self._model = _model_of(self.env, self)
+        _PRISTINE.setdefault(self._model, self._pristine)
 
     def set(self, **changes: Factors) -> None:
         """Take these factors, and 1 for all not named, from the next `reset` on."""
@@ -238,7 +265,7 @@ class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
         super().close()
 
 
-class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class StabilityGuard(_Bound, RecordConstructorArgs):
     """Tells when a simulation diverged, and refuses actions that would make it.
 
     MuJoCo answers a state that is not finite or far too large by silently starting over in the
@@ -251,13 +278,18 @@ class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         env: A MuJoCo environment.
     """
 
+    _parts = ("_data", "_warnings")
+
     def __init__(self, env: Env) -> None:
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         _model_of(env, self)
-        self._data: mujoco.MjData = env.get_wrapper_attr("data")
-        self._warnings = self._data.warning.number  # a live view
+        self._bind()
         self._last_good: Any = None
+
+    def _bind(self) -> None:
+        self._data: mujoco.MjData = self.env.get_wrapper_attr("data")
+        self._warnings = self._data.warning.number  # a live view
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

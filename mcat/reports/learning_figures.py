@@ -51,11 +51,15 @@ def draw_curves(groups: Sequence[Group], title: str) -> bytes:
     lines: dict[str, Line2D] = {}
     for family, row in zip(families, grid, strict=True):
         members = [group for group in groups if group.record.family == family]
+        single = members[0].record.kind == "train"  # one task, and none to test on
         for axes, (split, column) in zip(row, splits.items(), strict=True):
+            if single and split == "test":
+                axes.remove()
+                continue
             for group in members:
                 line = _draw_group(axes, group, column, labels.index(group.label))
                 lines |= {group.label: line} if line else {}
-            panel_title(axes, f"{plain(family)}: {split} tasks")
+            panel_title(axes, plain(family) + ("" if single else f": {split} tasks"))
             _step_axis(axes)
             axes.margins(y=0.1)  # room for the label of the paper's line
             if split == "test":
@@ -108,7 +112,7 @@ def _step_axis(axes: Axes, ticks: int = 6) -> None:
     axes.set_xlim(left=0)
     axes.locator_params(axis="x", nbins=ticks)
     axes.xaxis.set_major_formatter(lambda step, _: _thousands(step))
-    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
 
 
 def _thousands(step: float) -> str:

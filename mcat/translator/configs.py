@@ -10,6 +10,7 @@ from mcat.errors import UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
+TRANSLATOR_FILE = "translator.safetensors"  # in a folder that `mcat translate` makes
 Activation = Literal["relu", "swish"]
 Loss = Literal["l1", "nll"]
 

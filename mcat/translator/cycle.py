@@ -32,6 +32,7 @@ from mcat.translator.cycle_training import (
     train_forward,
 )
 from mcat.translator.fit import require_same_spaces
+from mcat.translator.limits import require_limits
 from mcat.translator.networks import take_step
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
@@ -137,6 +138,7 @@ def fit_cycle(
 ) -> CycleTranslator:
     """Learn to translate actions of `source` into actions of `target` the way of Zhang et al."""
     require_same_spaces([source, target])
+    require_limits(source=source, target=target)
     config = config or CycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (

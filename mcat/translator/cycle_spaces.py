@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import UsageError
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.configs import SpacesCycleConfig
@@ -38,6 +37,7 @@ from mcat.translator.cycle_training import (
     train_forward,
 )
 from mcat.translator.hand_maps import ActionMap, StateMap
+from mcat.translator.limits import require_limits
 from mcat.translator.networks import take_step
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
@@ -100,11 +100,7 @@ class SpacesCycleTranslator(Translator):
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the source that G takes these for."""
-        obs = torch.tensor(np.asarray(observations, np.float32))
-        if obs.ndim != 2 or obs.shape[1] != self.observation_size:
-            raise UsageError(
-                f"expected observations (n, {self.observation_size}), got {tuple(obs.shape)}"
-            )
+        obs = torch.tensor(super().view(observations))
         state_map = self.networks.state_map
         with torch.no_grad():
             seen: NDArray[np.float32] = state_map.in_source_units(state_map(obs)).numpy()
@@ -219,6 +215,7 @@ def fit_cycle_spaces(
     """Learn to use a policy of `source` on `target`, starting from `correspondence`."""
     sizes = [(task.observation_size, task.action_size) for task in (source, target)]
     require_fit(correspondence, sizes[0], sizes[1])
+    require_limits(source=source, target=target)
     config = config or SpacesCycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (

@@ -149,6 +149,15 @@ def test_a_file_that_says_something_else_is_refused(tmp_path, change):
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_a_file_of_a_later_mcat_says_which_is_needed(tmp_path):
+    policy().save(tmp_path / "policy", {})
+    arrays, header = load_safetensors(tmp_path / "policy")
+    save_safetensors(tmp_path / "later", arrays, header | {"format": 2, "mcat": "9.9"})
+    for load in (ContextPolicy.load, load_policy):
+        with pytest.raises(DataError, match=r"later: needs mcat >= 9\.9"):
+            load(tmp_path / "later")
+
+
 def test_a_damaged_or_missing_file_is_refused(tmp_path):
     path = tmp_path / "policy"
     with pytest.raises(MissingInputError):

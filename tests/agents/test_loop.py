@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -331,10 +332,32 @@ def test_a_finished_run_is_not_trained_again(tmp_path, point_masses):
     assert contents(tmp_path / "run") == before
 
 
+OTHER_VALUES = {
+    "family": "hopper-size",
+    "delay": 3,
+    "seed": 1,
+    "evaluate_every": 3,
+    "evaluation_episodes": 1,
+    "threads": 2,
+    "mcat.transfer": False,
+    "mcat.imitate": False,
+    "mcat.translator": "cycle",
+    "mcat.exploration": 0.3,
+    "mcat.batch_size": 17,
+    "mcat.td3.discount": 0.5,
+    "mcat.td3.hidden": [8, 9],
+    "mcat.context.history": 9,
+    "mcat.action.loss": "nll",
+    "mcat.credit.kind": "none",
+    "mcat.selection.margin": 0.5,
+}
+
+
 def test_resuming_with_other_values_names_them(tmp_path, point_masses):
     metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
-    for key, value in (("seed", 1), ("mcat.td3.discount", 0.5), ("mcat.transfer", False)):
-        with pytest.raises(UsageError, match=rf"{key}: .* there, {value} here"):
+    for key, value in OTHER_VALUES.items():
+        words = re.escape(f"{value} here): start another run")
+        with pytest.raises(UsageError, match=rf"otherwise \({key}: .* there, {words}$"):
             resume_run(tmp_path / "run", {key: value, "steps": 120}, quiet=True)
     with pytest.raises(UsageError, match="did you mean"):
         resume_run(tmp_path / "run", {"sead": 1}, quiet=True)

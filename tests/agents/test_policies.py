@@ -113,6 +113,8 @@ def test_pickles_and_other_payloads_are_refused_and_nothing_runs(tmp_path):
     [
         ({"kind": "checkpoint"}, "not a policy"),
         ({"format": 99}, "format 99"),
+        ({"format": 99, "mcat": "9.9"}, r"needs mcat >= 9\.9"),
+        ({"format": True}, "does not read"),
         ({"actor_sizes": [17, 16, 6]}, "actor.0|actor.1"),
         ({"actor_sizes": "many"}, "header"),
         ({"actor_sizes": [17, 10**9, 6]}, "header"),

@@ -12,7 +12,7 @@ import pytest
 from mcat.agents.algorithm import Arena
 from mcat.agents.metatrain import metatrain, resume_run
 from mcat.agents.runs import Log, remove_stale_files
-from mcat.agents.train import train
+from mcat.agents.train import read_config, train
 from mcat.errors import DataError, MissingInputError
 from mcat.safe_io import load_safetensors, save_safetensors
 from tests.agents import test_loop, test_train
@@ -108,8 +108,9 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", ["meta0", "train0"])
+@pytest.mark.parametrize(
+    ("name", "damage"), [*(("meta0", damage) for damage in DAMAGES), ("train0", "one row left")]
+)
 def test_a_damaged_table_comes_back_whole(run, expected, name, damage):
     for path in (run / name).glob("*.csv"):
         DAMAGES[damage](path)
@@ -124,7 +125,7 @@ def test_any_damage_of_a_table_is_repaired_and_what_it_held_put_aside(tmp_path):
     table = Log(tmp_path / "metrics.csv", ("step", "value"))
     table.add({"step": 1, "value": 0.5}, {"step": 2, "value": 1.5})
     text, rng = table.text, np.random.default_rng(0)
-    for _ in range(300):
+    for _ in range(200):
         content = bytearray(text.encode())
         for place in rng.integers(len(content), size=rng.integers(1, 4)):
             content[place] = rng.integers(256)
@@ -151,6 +152,13 @@ def test_rows_after_the_checkpoint_are_dropped_without_a_word(tmp_path):
     assert table.path.read_bytes() == saved.encode()
 
 
+def test_a_table_without_rows_is_not_missed(tmp_path):
+    said: list[str] = []
+    Log(tmp_path / "metrics.csv", ("step",)).restore("step\r\n", said.append)
+    assert said == []
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_table_of_other_columns_is_refused(tmp_path):
     with pytest.raises(DataError, match="columns"):
         Log(tmp_path / "metrics.csv", ("step", "other")).restore("step,value\r\n", print)
@@ -172,8 +180,6 @@ EDITS = [
     ("name", "key", "value", "words"), EDITS, ids=[f"{e[0]} {e[1]}" for e in EDITS]
 )
 def test_a_record_that_was_edited_is_refused_by_the_name_of_the_key(run, name, key, value, words):
-    from mcat.agents.train import read_config
-
     path = run / name / "run.json"
     record = json.loads(path.read_text())
     *groups, last = key.split(".")
@@ -266,3 +272,17 @@ def test_only_our_own_unfinished_files_are_removed(tmp_path):
     assert not stale.exists()
     assert all(path.exists() for path in mine)
     assert (tmp_path / f".tr.part-{'1' * 32}").is_dir()
+
+
+@pytest.mark.parametrize("name", ["meta0", "train0"])
+def test_a_checkpoint_that_holds_something_else_is_refused_in_a_line(run, name):
+    paths = sorted((run / name / "checkpoints").iterdir())
+    arrays, header = load_safetensors(paths[-1])
+    for key in header.keys() - {"format", "mcat", "kind", "best"}:
+        for value in ("x", [{}]):
+            if type(value) is type(header[key]):
+                continue
+            for path in paths:
+                save_safetensors(path, arrays, header | {key: value}, overwrite=True)
+            with pytest.raises(DataError):
+                go_on(run / name)

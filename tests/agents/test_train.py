@@ -404,13 +404,16 @@ def test_senseless_settings_are_refused_before_anything_is_made(tmp_path, bad):
     assert not (tmp_path / "run").exists()
 
 
-def test_tensorboard_gets_the_same_numbers(tmp_path):
+def test_tensorboard_gets_the_same_numbers(tmp_path, monkeypatch):
     event_accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator"
     )
-    board = TENSORBOARD(tmp_path, 0)
-    with Metrics(Log(tmp_path / "metrics.csv", ("step", "eval/return")), until=0) as metrics:
-        metrics._board = board
+    monkeypatch.setattr(runs, "_tensorboard", TENSORBOARD)
+    log = Log(tmp_path / "metrics.csv", ("step", "eval/return"))
+    with Metrics(log, until=0):
+        pass
+    assert not list(tmp_path.iterdir())  # a run that is finished adds nothing
+    with Metrics(log, until=0) as metrics:
         metrics.add({"step": 40, "eval/return": 1.5})
         metrics.add({"step": 80, "eval/return": 2.5})
     events = event_accumulator.EventAccumulator(str(tmp_path))

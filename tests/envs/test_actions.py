@@ -33,6 +33,10 @@ def test_no_absurd_reward_is_ever_paid(robot):
             assert info["fault"].startswith("reward")
             assert reward == 0
             assert np.array_equal(observation, start)
+            # The episode is over: whoever goes on is told so again, and paid nothing.
+            again = single.unwrapped.step(0 * action)
+            assert (again[1], again[3], again[4]["fault"]) == (0.0, True, info["fault"])
+            assert np.array_equal(again[0], start)
         assert truncated or robot not in PAYING
         # The vector environment says the same of this one, and nothing of the other.
         assert np.array_equal(both[0][0], observation)

@@ -1,6 +1,8 @@
 """After the end of an episode `TaskVectorEnv` does what gymnasium's `SyncVectorEnv` does."""
 
 import copy
+import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -241,3 +243,11 @@ def test_what_a_step_returned_does_not_change_later():
     env.reset(seed=1)
     for one, other in zip(sum(results, ()), sum(then, ()), strict=True):
         assert_alike(one, other)
+
+
+def test_the_guide_runs():
+    guide = (Path(__file__).parents[2] / "docs" / "environments.md").read_text()
+    (block,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    names: dict = {}
+    exec(block, names)
+    assert names["wrapped"].metadata["autoreset_mode"] is AutoresetMode.SAME_STEP

@@ -89,6 +89,11 @@ def test_bad_actions_name_the_place():
         (lambda: TaskVectorEnv([Task("ant"), Task("hopper")]), "equal spaces"),
         (lambda: TaskVectorEnv([Task("ant")], workers=0), "workers must be 1 or more"),
         (lambda: TaskVectorEnv([Task("ant")]).reset(seed=[1, 2]), "1 seeds are needed, got 2"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=1.5), "whole number or a list .* got 1.5"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed="7"), "whole number or a list"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=[0.5]), "seeds must be 0 to"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=-1), "seeds must be 0 to"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=10**5000), "got a number of thousands"),
         (lambda: TaskVectorEnv([Task("ant")]).reset(options={"reset_mask": [1]}), "reset_mask"),
     ],
 )

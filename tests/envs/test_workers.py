@@ -91,6 +91,8 @@ def test_signals_to_the_whole_group_are_the_owners_business():
     assert np.isfinite(vector.step(STILL)[1]).all()
     vector.close()
     assert ends(helper_pid(vector))
+    with pytest.raises(McatError, match="environment was closed"):
+        vector.step(STILL)
 
 
 def test_a_killed_helper_is_one_clear_line():
@@ -101,6 +103,15 @@ def test_a_killed_helper_is_one_clear_line():
     with pytest.raises(McatError, match=r"ended with code -9.*workers=1"):
         vector.step(STILL)
     vector.close()
+
+
+def test_a_task_that_a_helper_cannot_build_is_one_clear_line(capfd):
+    good, bad = Task("reach"), Task("reach", goal=(0.0, 0.65, 0.2))
+    vector = TaskVectorEnv([good, bad], workers=2)
+    with pytest.raises(UsageError, match=r"goal .* is closer than 0.15"):
+        vector.reset(seed=0)
+    vector.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_a_stopped_helper_is_named_and_can_go_on(monkeypatch):
@@ -127,14 +138,14 @@ def test_a_slow_helper_is_not_taken_for_a_stopped_one(monkeypatch):
         simulation, step = simulate(task), Simulation.step
 
         def late(*arguments):
-            time.sleep(0.1)
+            time.sleep(0.05)
             return step(simulation, *arguments)
 
         monkeypatch.setattr(simulation, "step", late)
         return simulation
 
     monkeypatch.setattr(workers, "simulate", slow)
-    vector = TaskVectorEnv([Task("hopper")] * 24, workers=2, timeout=1.0)
+    vector = TaskVectorEnv([Task("hopper")] * 24, workers=2, timeout=0.5)
     vector.reset(seed=0)
     monkeypatch.setattr(vector._lane, "move", lambda: True)  # ours would be as slow
     assert vector.step(np.zeros((24, 3)))[1][1::2].all()
