@@ -39,7 +39,7 @@ class Logs:
     episodes: Episodes
     task: Task | None
     notes: tuple[str, ...]
-    rates: tuple[float | None, ...]
+    rates: tuple[float | None, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -119,7 +119,7 @@ def require_same_rate(machines: Sequence[Logs]) -> None:
     known = [
         (rate, file)
         for logs in machines
-        for rate, file in zip(logs.rates, logs.files, strict=True)
+        for rate, file in zip(logs.rates, logs.files, strict=False)
         if rate is not None
     ]
     if known and max(known)[0] > RATE_TOLERANCE * min(known)[0]:
