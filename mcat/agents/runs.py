@@ -11,13 +11,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from mcat.config import differences
-from mcat.errors import CannotCreateError, DataError
+from mcat.errors import CannotCreateError, DataError, McatError
 from mcat.formats import require_format, stamp
 from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
 
@@ -28,7 +29,15 @@ Row = dict[str, float]
 
 _PACKAGES = ("mcat", "torch", "numpy", "mujoco", "gymnasium", "metaworld")
 # What taking over a checkpoint raises if it holds something else than it should.
-MISFITS = (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError)
+_MISFITS = (
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    OverflowError,
+    RuntimeError,
+)
 _PART = re.compile(r"\..+\.part-[0-9a-f]{32}")  # as `new_file` names them
 _FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
 
@@ -93,10 +102,11 @@ def create_run_folder(path: Path) -> None:
 
 def remove_stale_files(path: Path) -> None:
     """Remove the unfinished files a killed process left; call it while the run is claimed."""
-    for folder in (path, path / "checkpoints", path / "replay"):
-        for part in folder.glob(".*.part-*"):
-            if _PART.fullmatch(part.name) and part.is_file():  # nobody else's
-                part.unlink(missing_ok=True)
+    with io_errors(path, "write"):
+        for folder in (path, path / "checkpoints", path / "replay"):
+            for part in folder.glob(".*.part-*"):
+                if _PART.fullmatch(part.name) and part.is_file():  # nobody else's
+                    part.unlink(missing_ok=True)
 
 
 class Log:
@@ -207,8 +217,9 @@ def save_checkpoint(
     header = {**state, **stamp(_FORMAT), "settings": settings}
     save_safetensors(path, tensors, header, overwrite=True)
     older = [other for other in _checkpoints(folder) if other.name < path.name]
-    for other in older[:-1]:  # the last is there to fall back on
-        other.unlink(missing_ok=True)
+    with io_errors(folder, "write"):
+        for other in older[:-1]:  # the last is there to fall back on
+            other.unlink(missing_ok=True)
 
 
 def load_checkpoint(
@@ -240,6 +251,18 @@ def load_checkpoint(
     if passed:
         raise passed[0]
     return None
+
+
+@contextmanager
+def misfits(folder: Path) -> Iterator[None]:
+    """Turns what a checkpoint of other contents leads to into one line."""
+    try:
+        yield
+    except McatError:  # some are ValueErrors too, but they say which file is damaged
+        raise
+    except _MISFITS as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{folder}: not a checkpoint of this run's networks ({reason})") from error
 
 
 def take_over(owner: object, names: Iterable[str], state: Mapping[str, Any]) -> None:
