@@ -188,7 +188,7 @@ def test_a_small_file_that_claims_to_be_huge_takes_no_memory(tmp_path):
 
         def refuse():
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            with pytest.raises(DataError, match="does not describe its arrays|JSON"):
+            with pytest.raises(DataError, match=r"does not describe its arrays|JSON"):
                 ContextPolicy.load(tmp_path / "bad")
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
             os._exit(0 if grown < 50_000 else 1)  # KiB
