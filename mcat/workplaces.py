@@ -96,7 +96,7 @@ def _lock(descriptor: int, lock_file: StrPath, what: str) -> bool:
         raise BusyError(what, lock_file, owner or "unknown")
     if not (os.pread(descriptor, len(_OWNER), 0) or _OWNER).startswith(_OWNER):
         raise CannotCreateError(
-            f"{lock_file} is needed, but mcat did not make it: move it away or choose another output"
+            f"{lock_file} is needed, but mcat did not make it: move it or choose another output"
         )
     return True
 
