@@ -1,4 +1,4 @@
-"""Kills, full disks, races and read-only folders while collecting (reliability.md §8)."""
+"""Kills, full disks, races and read-only folders while collecting."""
 
 from __future__ import annotations
 
