@@ -78,7 +78,7 @@ def import_minari(
     """The episodes and metadata of a Minari data set with vector (Box) spaces.
 
     Minari itself is not needed. The environment that the data set names is never made: such a
-    description is code (reliability.md §0.6).
+    description is code.
 
     Args:
         source: An id, such as `mujoco/hopper/expert-v0`, or a data set's folder.
