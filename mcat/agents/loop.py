@@ -23,17 +23,17 @@ from mcat.agents.mcat_config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.rounds import load_rounds, save_round
 from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE
 from mcat.agents.runs import (
-    MISFITS,
     Log,
     Metrics,
     load_checkpoint,
+    misfits,
     save_checkpoint,
     take_over,
 )
 from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
-from mcat.errors import DataError, McatError, MissingInputError, UnstableError, UsageError
+from mcat.errors import MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
@@ -83,7 +83,7 @@ class MetaTrainer:
             "episodes": Log(out / "episodes.csv", EPISODE_COLUMNS),
         }
 
-    def run(self, *, quiet: bool = False) -> MetaTrainResult:
+    def run(self, stop: Interrupts, *, quiet: bool = False) -> MetaTrainResult:
         """Go on to the configured number of steps, if they are not made already."""
         config = self.config
         with io_errors(self.out, "write"):
@@ -91,7 +91,6 @@ class MetaTrainer:
             self.rounds.mkdir(exist_ok=True)
         label = f"meta-training {config.family}"
         with (
-            Interrupts() as stop,
             Metrics(self.logs["metrics"], until=self.step) as metrics,
             Progress(label, config.steps, done=self.step, quiet=quiet) as progress,
         ):
@@ -266,7 +265,7 @@ class MetaTrainer:
                 )
             return
         arrays, state = checkpoint
-        try:
+        with misfits(self.checkpoints):
             take_over(self, _COUNTERS, state)
             for old in load_rounds(self.rounds, self.seals):
                 self.algorithm.remember(old)
@@ -274,12 +273,6 @@ class MetaTrainer:
             self.algorithm.load(tensors, state["algorithm"])
             for name, log in self.logs.items():
                 log.restore(state["logs"][name], announce)
-        except McatError:  # some are ValueErrors too, but they say which file is damaged
-            raise
-        except MISFITS as error:
-            raise DataError(
-                f"{self.checkpoints}: not a checkpoint of this run's networks ({error})"
-            ) from error
 
 
 class Watch:

@@ -20,6 +20,7 @@ from mcat.agents.runs import create_run_folder, note_other_code, provenance, rem
 from mcat.config import differences, from_json, overlay, to_json
 from mcat.errors import DataError, UsageError
 from mcat.formats import stamp
+from mcat.interrupts import Interrupts
 from mcat.safe_io import read_json, write_json
 from mcat.workplaces import claimed
 
@@ -37,19 +38,21 @@ def metatrain(
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came; the run can be resumed.
     """
-    trainer = _trainer(config, out)
-    create_run_folder(out)
-    with claimed(out / ".lock", str(out)):
-        record = {
-            **stamp(RECORD_FORMAT),
-            "kind": "metatrain",
-            "preset": preset,
-            "config": to_json(config),
-            "arena": _described(trainer.arena),
-            **provenance(),
-        }
-        write_json(out / RECORD_FILE, record, overwrite=True)
-        return trainer.run(quiet=quiet)
+    with Interrupts() as stop:
+        trainer = _trainer(config, out)
+        create_run_folder(out)
+        with claimed(out / ".lock", str(out)):
+            remove_stale_files(out)
+            record = {
+                **stamp(RECORD_FORMAT),
+                "kind": "metatrain",
+                "preset": preset,
+                "config": to_json(config),
+                "arena": _described(trainer.arena),
+                **provenance(),
+            }
+            write_json(out / RECORD_FILE, record, overwrite=True)
+            return trainer.run(stop, quiet=quiet)
 
 
 def resume_run(
@@ -86,20 +89,21 @@ def resume_run(
     if fixed:
         raise UsageError(f"{out} was started otherwise ({'; '.join(fixed)}): start another run")
     note_other_code(record, announce)
-    trainer = _trainer(config, out)
-    if odd := differences(record["arena"], _described(trainer.arena)):
-        raise DataError(
-            f"{out / RECORD_FILE}: its tasks are not those of {config.family} ({'; '.join(odd)})"
-        )
-    with claimed(out / ".lock", str(out)):
-        remove_stale_files(out)
-        trainer.restore(announce)
-        if trainer.step >= config.steps and (config.steps < old.steps or not trainer.earned):
-            raise UsageError(
-                f"{out} has made {trainer.step:,} steps already: ask for more with --steps"
+    with Interrupts() as stop:
+        trainer = _trainer(config, out)
+        if odd := differences(record["arena"], _described(trainer.arena)):
+            raise DataError(
+                f"{out / RECORD_FILE}: its tasks are not those of its family ({'; '.join(odd)})"
             )
-        write_json(out / RECORD_FILE, record | {"config": to_json(config)}, overwrite=True)
-        return trainer.run(quiet=quiet)
+        with claimed(out / ".lock", str(out)):
+            remove_stale_files(out)
+            trainer.restore(announce)
+            if trainer.step >= config.steps and (config.steps < old.steps or not trainer.earned):
+                raise UsageError(
+                    f"{out} has made {trainer.step:,} steps already: ask for more with --steps"
+                )
+            write_json(out / RECORD_FILE, record | {"config": to_json(config)}, overwrite=True)
+            return trainer.run(stop, quiet=quiet)
 
 
 def _described(arena: Arena) -> dict[str, Any]:

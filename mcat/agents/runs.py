@@ -7,11 +7,11 @@ import importlib.metadata
 import io
 import os
 import platform
-import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import mcat
 from mcat.agents.event_file import EventFile
 from mcat.config import differences
-from mcat.errors import CannotCreateError, DataError
+from mcat.errors import CannotCreateError, DataError, McatError
 from mcat.formats import require_format, stamp
 from mcat.safe_io import (
     Arrays,
@@ -34,8 +34,15 @@ Row = dict[str, float]
 
 _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
 # What taking over a checkpoint raises if it holds something else than it should.
-MISFITS = (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError)
-_PART = re.compile(r"\..+\.part-[0-9a-f]{32}")  # as `new_file` names them
+_MISFITS = (
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    OverflowError,
+    RuntimeError,
+)
 _FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
 
 
@@ -247,6 +254,18 @@ def load_checkpoint(
     if passed:
         raise passed[0]
     return None
+
+
+@contextmanager
+def misfits(folder: Path) -> Iterator[None]:
+    """Turns what a checkpoint of other contents leads to into one line."""
+    try:
+        yield
+    except McatError:  # some are ValueErrors too, but they say which file is damaged
+        raise
+    except _MISFITS as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{folder}: not a checkpoint of this run's networks ({reason})") from error
 
 
 def take_over(owner: object, names: Iterable[str], state: Mapping[str, Any]) -> None:

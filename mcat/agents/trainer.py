@@ -24,23 +24,16 @@ from mcat.agents.replay import Replay, saved_rows
 from mcat.agents.rewards import Rewards
 from mcat.agents.rollout import Episode, Evaluator
 from mcat.agents.runs import (
-    MISFITS,
     Log,
     Metrics,
     load_checkpoint,
+    misfits,
     provenance,
     save_checkpoint,
     take_over,
 )
 from mcat.agents.train_config import TrainConfig
-from mcat.errors import (
-    DataError,
-    DivergedError,
-    McatError,
-    MissingInputError,
-    UnstableError,
-    UsageError,
-)
+from mcat.errors import DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
@@ -304,11 +297,10 @@ class Trainer:
                 )
             return
         tensors, state = checkpoint
-        try:
-            if state["step"] > self.config.steps:
-                raise UsageError(
-                    f"{self.config.out} has made {state['step']} steps already: ask for more"
-                )
+        with misfits(self.checkpoints):
+            step, steps = state["step"], self.config.steps
+            if step > steps or (step == steps and not self._policy_path(step).is_file()):
+                raise UsageError(f"{self.config.out} has made {step} steps already: ask for more")
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
             take_over(self, _COUNTERS, state)
@@ -322,12 +314,6 @@ class Trainer:
             self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
             self.rewards.load_arrays(rewards)
             self.log.restore(state["log"], announce)
-        except McatError:  # some are ValueErrors too, but they say which file is damaged
-            raise
-        except MISFITS as error:
-            raise DataError(
-                f"{self.checkpoints}: not a checkpoint of this training run ({error})"
-            ) from error
         self.episode.bring_back(seed, self.replay.latest_actions(length))
 
 

@@ -41,7 +41,7 @@ class Logs:
     episodes: Episodes
     task: Task | None
     notes: tuple[str, ...]
-    rates: tuple[float | None, ...]
+    rates: tuple[float | None, ...] = ()
     observation_names: tuple[str, ...] = ()
     has_rewards: bool = True
 
@@ -126,7 +126,7 @@ def require_same_rate(machines: Sequence[Logs]) -> None:
     known = [
         (rate, file)
         for logs in machines
-        for rate, file in zip(logs.rates, logs.files, strict=True)
+        for rate, file in zip(logs.rates, logs.files, strict=False)
         if rate is not None
     ]
     if known and max(known)[0] > RATE_TOLERANCE * min(known)[0]:

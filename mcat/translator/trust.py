@@ -8,9 +8,9 @@ target's and the other is the judge, lest mistakes that the translator exploits 
 Everything is in units of what the source's actions do: 1 is how far from each other two of them
 lead. How fast a log was sampled, and what moves whatever one does, is of no account then.
 
-The models' own error is how far the two of a machine disagree about the very questions asked (what
-more logs would tell them), and what a straight line through the errors on held-out steps still
-finds of the actions (what longer training would). Noise is neither: it averages out.
+The models' own error is how far the two of a machine disagree about the very questions asked, and
+what a straight line through the errors on held-out steps still finds of the actions. Noise is
+neither: it averages out.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Trust:
         closer: 95 % interval of how much nearer translated actions come than they would as they
             are.
         model_error: What the models' own ignorance adds to any of these; noise is no part of it.
-        missed: The part of it that longer training would mend.
-        noise: What no model predicts.
+        missed: The part of it that is plainly in their errors on held-out steps.
+        scatter: The rest of those errors: noise, or what is not learned yet.
+        improving: The share of them that twice the training took away.
         no_equivalent: Share of source actions to whose effect neither model of the target comes
             near, by more than they are off themselves.
         per_dimension_untranslated: The first for each dimension of the state; squares add up.
@@ -65,7 +66,8 @@ class Trust:
     closer: tuple[float, float]
     model_error: float
     missed: float
-    noise: float
+    scatter: float
+    improving: float
     no_equivalent: float
     per_dimension_untranslated: tuple[float, ...]
     per_dimension_translated: tuple[float, ...]
@@ -94,7 +96,7 @@ class Trust:
             f"Translated, {self.translated:.2f} is left, {low:.2f} to {high:.2f} closer (95 %"
             f" interval); the best action found in each state would leave {self.reachable:.2f}.",
             f"These are answers of forward models, and they are off by {self.model_error:.2f}"
-            f" themselves; the logs scatter by {self.noise:.2f} more, which no model can predict.",
+            f" themselves; held-out steps scatter around them by another {self.scatter:.2f}.",
             self.verdict(),
         ]
         if self.grade not in ("unknown", "same") and self.no_equivalent > 0:
@@ -110,9 +112,9 @@ class Trust:
         return _VERDICTS[self.grade] + (f" {self._advice()}" if self.grade == "unknown" else "")
 
     def _advice(self) -> str:
-        if 2 * self.missed**2 > self.model_error**2:
-            return "Train longer (a larger preset)."
-        if self.noise > BLIND:
+        if self.improving > 0.1 or 2 * self.missed**2 > self.model_error**2:
+            return "Train longer (a larger preset); the models are still improving."
+        if self.scatter > BLIND:
             return "It takes more logs, or cleaner ones."
         return "It takes more logs, with more variety in what was done."
 
@@ -186,14 +188,11 @@ def estimate_trust(
         seed: The translator's.
         quiet: Show no progress.
     """
-    (known, unseen), held_out = (
-        _split(source, seed),
-        split_episodes(target, np.random.default_rng(seed))[1],  # what `fitted` has not seen
-    )
+    known, unseen = _split(source, seed)
     models = _train(translator.model, known, source, target, seed, quiet)
-    rows, target_rows = (
-        _Rows.of(log, translator.model.config.recent) for log in (unseen, held_out)
-    )
+    # On the target each model is tried on what it has not seen itself.
+    tests = [split_episodes(target, np.random.default_rng(seed + k))[1] for k in range(2)]
+    rows, *target_rows = (_Rows.of(log, translator.model.config.recent) for log in (unseen, *tests))
     action = rows.action
     if policy is not None:
         action = torch.from_numpy(require_actions(policy(rows.obs.numpy()), *action.shape))
@@ -215,13 +214,15 @@ def estimate_trust(
         )
         errors = [
             models.shared(log.change) - models.change(model, log, log.action)
-            for model, log in ((models.homes[0], rows), (models.fitted, target_rows))
+            for model, log in zip(
+                (models.homes[0], models.fitted, models.judge), (rows, *target_rows), strict=True
+            )
         ]
     unsure = max(float(_squares(off[k] - by_judge[k]).mean()) / 2 for k in ("as is", "moved"))
     unsure += float(_squares(wanted[0] - wanted[1]).mean()) / 4  # of the mean of two
-    missed = _linear_part(errors[0], rows.action) + _linear_part(errors[1], target_rows.action)
+    missed = _linear_part(errors[0], rows.action) + _linear_part(errors[1], target_rows[0].action)
     ignorance = (unsure + missed) / effect
-    scatter = float(sum(_squares(error).mean() for error in errors)) / 2 / effect
+    home, fitted, judge = (float(_squares(error).mean()) for error in errors)
 
     def size(distance: Tensor) -> float:
         return float((_squares(distance).mean() / effect).sqrt())
@@ -234,7 +235,8 @@ def estimate_trust(
         closer=_interval(*((_squares(by_judge[k]) / effect).numpy() for k in ("as is", "moved"))),
         model_error=ignorance**0.5,
         missed=(missed / effect) ** 0.5,
-        noise=max(0.0, scatter - ignorance) ** 0.5,
+        scatter=max(0.0, (home + fitted) / 2 / effect - ignorance) ** 0.5,
+        improving=1 - (fitted / max(judge, 1e-12)) ** 0.5,
         no_equivalent=float((nearest > max(FAR**2, 4 * ignorance)).float().mean()),
         per_dimension_untranslated=_per_dimension(models, by_judge["as is"], effect),
         per_dimension_translated=_per_dimension(models, by_judge["moved"], effect),

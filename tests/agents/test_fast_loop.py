@@ -95,7 +95,7 @@ def test_every_kind_of_run_goes_on_exactly_from_its_middle(tmp_path, changes):
 def test_pieces_of_a_round_make_up_one_horizon_of_each_task(clean):
     out, _ = clean
     lengths = set()
-    for new in load_rounds(out / "replay", 6):
+    for new in load_rounds(out / "replay", [None] * 6):
         for task in range(2):
             own = new.episodes.task(task)
             assert len(own) == HORIZON
@@ -117,7 +117,7 @@ def test_the_metrics_tell_which_credit_was_used(clean):
 
 def test_whole_episodes_are_collected_as_if_there_were_no_lengths(tmp_path):
     play(tmp_path / "run", replace(CUT, steps=60, episode_lengths=None))
-    (new,) = load_rounds(tmp_path / "run" / "replay", 1)
+    (new,) = load_rounds(tmp_path / "run" / "replay", [None])
     arena = tiny_arena()
     agent = MCAT(arena, FAST, np.random.SeedSequence(0, spawn_key=(0,)))
     expected = roll_out(

@@ -96,7 +96,8 @@ def test_a_loop_that_restarts_until_success_comes_to_the_end_of_a_clean_run(tmp_
             os.kill(child, number)
             ended = os.waitpid(child, 0)
         codes.append(os.waitstatus_to_exitcode(ended[1]))
-        assert codes[-1] in (0, 75, -signal.SIGKILL), codes
+        # A signal within the first moments, when nothing is begun, ends the process as ever.
+        assert codes[-1] in (0, 75, -signal.SIGKILL, -signal.SIGTERM), codes
         assert len(codes) < 60, codes
     print(command, codes)
     contents = test_loop.contents if command == "metatrain" else test_train.contents

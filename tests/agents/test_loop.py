@@ -29,6 +29,7 @@ from mcat.agents.td3 import TD3
 from mcat.config import overlay, to_json
 from mcat.datasets.arrays import DTYPES
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
+from mcat.interrupts import Interrupts
 from mcat.safe_io import digest, load_safetensors, save_safetensors
 from mcat.translator.action import ActionTraining
 from tests.agents.point_mass import (
@@ -45,7 +46,7 @@ from tests.agents.point_mass import (
 def small_and_fast():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "_tensorboard", lambda folder, until: None)  # slow to import
-        patch.setattr(safe_io, "_flush_to_disk", lambda path: None)  # no power fails here
+        patch.setattr(safe_io, "flush_to_disk", lambda path: None)  # no power fails here
         yield
 
 
@@ -55,7 +56,8 @@ def play(out: Path, config: MetaTrainConfig, *, resume: bool = False) -> list[st
     work = trainer(out, config, tiny_arena())
     if resume:
         work.restore(said.append)
-    work.run(quiet=True)
+    with Interrupts() as stop:
+        work.run(stop, quiet=True)
     return said
 
 

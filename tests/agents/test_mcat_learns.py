@@ -11,6 +11,7 @@ import pytest
 from mcat.agents import runs
 from mcat.agents.mcat_config import MetaTrainConfig
 from mcat.config import overlay
+from mcat.interrupts import Interrupts
 from tests.agents.point_mass import (
     LEARNING,
     point_mass_arena,
@@ -27,7 +28,8 @@ def learn(folder: Path, steps: int, seed: int, **changes) -> tuple[list[float], 
         steps=steps, seed=seed, evaluate_every=5, evaluation_episodes=2, mcat=config
     )
     work = trainer(folder, whole, arena)
-    work.run(quiet=True)
+    with Interrupts() as stop:
+        work.run(stop, quiet=True)
     with (folder / "metrics.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if int(row["step"]) > config.start_steps]
     evaluations = [float(row["eval/train"]) for row in rows if row["eval/train"] != "nan"]

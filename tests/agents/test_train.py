@@ -182,6 +182,13 @@ def test_a_finished_run_is_not_trained_again(clean):
     assert record["config"]["steps"] == 240
 
 
+def test_a_run_is_not_cut_short_where_it_was_not_evaluated(tmp_path):
+    train(config(tmp_path / "run", steps=80))
+    (tmp_path / "run/policy-80.safetensors").unlink()  # as if a signal had stopped it there
+    with pytest.raises(UsageError, match="80 steps already"):
+        train(config(tmp_path / "run", steps=80, resume=True))
+
+
 def test_seeds_differ_and_a_fresh_process_gives_the_same_weights(tmp_path, clean):
     train(config(tmp_path / "other", seed=1, snapshots=(130,)))
     other = contents(tmp_path / "other")

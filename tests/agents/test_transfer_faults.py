@@ -107,11 +107,17 @@ def test_a_translation_killed_anywhere_is_repeated_as_if_never_begun(tmp_path, l
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_translation_killed_at_every_file_call(tmp_path, logs, monkeypatch):
-    """With all its learning and all its pages."""
+def test_a_translation_killed_at_every_file_call(tmp_path, logs, quick):
+    work = lambda: translate(config(logs, tmp_path / "ab"))  # noqa: E731
+    print(f"{check_deaths(tmp_path, work, every=1)} deaths")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_translation_killed_with_all_its_learning_and_pages(tmp_path, logs, monkeypatch):
     monkeypatch.setattr(transfer, "provenance", lambda: {"command": "mcat"})
     work = lambda: translate(config(logs, tmp_path / "ab"), add_pages=write_page)  # noqa: E731
-    print(f"{check_deaths(tmp_path, work, every=1)} deaths")
+    print(f"{check_deaths(tmp_path, work, every=13)} deaths")
 
 
 def test_a_translation_that_replaces_another_leaves_the_old_or_the_new(tmp_path, logs, quick):
@@ -143,17 +149,27 @@ def check_reproduction(tmp_path, monkeypatch, *, every):
     return check_deaths(tmp_path, lambda: reproduce(given), every=every)
 
 
-def test_a_reproduction_killed_anywhere_goes_on(tmp_path, monkeypatch, trained):
+@pytest.fixture
+def quick_cells(trained, monkeypatch):
     found = {"policy": "none", "matrix": {}}
     monkeypatch.setattr(transfer, "translate_many", lambda *args: (trained[0], found))
     monkeypatch.setattr(reproducing, "summarise", lambda config: {})
+
+
+def test_a_reproduction_killed_anywhere_goes_on(tmp_path, monkeypatch, quick_cells):
     assert check_reproduction(tmp_path, monkeypatch, every=19) > 5
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_reproduction_killed_at_every_file_call(tmp_path, monkeypatch):
+def test_a_reproduction_killed_at_every_file_call(tmp_path, monkeypatch, quick_cells):
     print(f"{check_reproduction(tmp_path, monkeypatch, every=1)} deaths")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_reproduction_killed_with_all_its_learning(tmp_path, monkeypatch):
+    print(f"{check_reproduction(tmp_path, monkeypatch, every=25)} deaths")
 
 
 # ---- before the learning

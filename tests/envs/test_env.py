@@ -99,7 +99,6 @@ def test_delayed_rewards_add_up_to_the_dense_ones():
         Task("hopper", size=0.03),
         Task("halfcheetah", armature=0.5, mass=2, inertia=0.5),
         Task("ant", cripple=2, damping=10),
-        Task("push", gripper=0.1),
     ],
     ids=lambda task: task.robot,
 )
@@ -225,14 +224,14 @@ def extremes(robot):
     """The robot with each parameter at each end of what it declares."""
     for parameter in ROBOTS[robot].parameters:
         for value in parameter.choices or parameter.bounds or ():
-            yield Task(robot, horizon=300, **{parameter.name: value})
+            yield Task(robot, **{parameter.name: value})
 
 
 def check_stable(tasks):
     env = TaskVectorEnv(tasks)
     env.reset(seed=0)
     env.action_space.seed(0)
-    for _ in range(300):
+    for _ in range(150):
         observations, rewards, _, _, info = env.step(env.action_space.sample())
         assert "unstable" not in info
         assert np.isfinite(observations).all()

@@ -53,11 +53,12 @@ def test_nothing_is_said_that_the_machine_does_not_bear_out(
 NAMES = ("untranslated", "translated", "reachable", "closer", "model_error")
 
 
-def found(*numbers, missed=0.0, noise=0.0, no_equivalent=0.0):
+def found(*numbers, missed=0.0, scatter=0.0, improving=0.0, no_equivalent=0.0):
     return Trust(
         **dict(zip(NAMES, numbers, strict=True)),
         missed=missed,
-        noise=noise,
+        scatter=scatter,
+        improving=improving,
         no_equivalent=no_equivalent,
         per_dimension_untranslated=(),
         per_dimension_translated=(),
@@ -102,7 +103,8 @@ def test_a_worse_model_never_makes_the_verdict_better():
     ("parts", "advice"),
     [
         ({"missed": 0.6}, "Train longer"),
-        ({"noise": 2.0}, "more logs, or cleaner ones"),
+        ({"improving": 0.3, "scatter": 2.0}, "Train longer"),
+        ({"scatter": 2.0}, "more logs, or cleaner ones"),
         ({}, "more variety"),
     ],
 )
