@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mcat.datasets.views import Episodes
-from mcat.translator.context import ContextConfig, held_out_errors
+from mcat.translator.configs import ContextConfig
+from mcat.translator.context import held_out_errors
 from mcat.translator.online import ContextLearner
 from mcat.translator.windows import sample_windows
 

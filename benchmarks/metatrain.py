@@ -31,16 +31,17 @@ import torch
 from forward_curve import learning_curve
 from torch import Tensor, nn
 
+from mcat.agents.configs import CreditConfig, ImitationConfig, TD3Config
 from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.context_td3 import PolicyUpdates
-from mcat.agents.credit import CreditConfig, CreditModel
+from mcat.agents.credit import Credit
 from mcat.agents.loop import PHASES
 from mcat.agents.mcat_config import PRESETS
 from mcat.agents.metatrain import metatrain
 from mcat.agents.networks import MLP
 from mcat.agents.rounds import load_rounds
-from mcat.agents.sil import ImitationConfig, SelfImitation
-from mcat.agents.td3 import TD3, TD3Config
+from mcat.agents.sil import SelfImitation
+from mcat.agents.td3 import TD3
 from mcat.datasets import EpisodeStore
 from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of
@@ -229,10 +230,10 @@ class PlainUpdates:
 def plain(network: MLP, member: int) -> nn.Sequential:
     """One network of an ensemble, as modules."""
     layers: list[nn.Module] = []
-    for weight, bias in zip(network.parameters[::2], network.parameters[1::2], strict=True):
+    for weight, bias in zip(network.layers[::2], network.layers[1::2], strict=True):
         layer = nn.Linear(weight.shape[2], weight.shape[1])
-        layer.weight.data.copy_(weight[member])
-        layer.bias.data.copy_(bias[member, 0])
+        layer.weight.data.copy_(weight.data[member])
+        layer.bias.data.copy_(bias.data[member, 0])
         layers += [layer, nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -253,8 +254,14 @@ def policy_updates(size: Size) -> None:
         ContextPolicy.of(td3.actor, model),
         replay,
         imitation=memories[0],
-        credit=CreditModel(STATES, ACTIONS, CreditConfig(), torch.Generator()),
-        delay=HORIZON // 2,
+        credit=Credit(
+            STATES,
+            ACTIONS,
+            CreditConfig(),
+            delay=HORIZON // 2,
+            horizon=HORIZON,
+            generator=torch.Generator(),
+        ),
         rng=np.random.default_rng(1),
         batch_size=BATCH,
     )

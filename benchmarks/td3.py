@@ -26,8 +26,9 @@ from stable_baselines3.common.logger import Logger
 from torch import nn
 from torch.nn import functional
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.replay import Replay
-from mcat.agents.td3 import TD3, TD3Config
+from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 
 BATCH, HIDDEN, STORED = 256, 256, 20_000

@@ -26,7 +26,7 @@ import torch
 from forward_curve import learning_curve
 
 from mcat.agents.library import collector_policy
-from mcat.agents.policies import find_policy
+from mcat.agents.policy_names import find_policy
 from mcat.agents.rollout import Evaluator
 from mcat.datasets import EpisodeStore, load
 from mcat.datasets.collect import CollectConfig, collect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -10,7 +11,10 @@ import click
 
 from mcat import __version__
 from mcat.commands import data, envs, evaluate, metatrain, plot, reproduce, train, translate
-from mcat.errors import McatError
+from mcat.errors import McatError, printable
+
+# `mcat`, `mcat envs`: the help is the answer. Older versions of click print it by themselves.
+NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 @click.group(
@@ -22,7 +26,7 @@ from mcat.errors import McatError
     epilog="Start with: mcat envs list",
 )
 @click.version_option(__version__, prog_name="mcat")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error; so does MCAT_DEBUG=1.")
 def cli(debug: bool) -> None:
     """Robots whose bodies change: task families, data sets, policies that follow."""
 
@@ -50,25 +54,68 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    debug = "--debug" in (sys.argv[1:] if args is None else args)
     try:
         result: Any = cli.main(args, prog_name="mcat", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.Abort:
-        click.echo("stopped", err=True)
-        return 130
-    except BrokenPipeError:  # `mcat envs list | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, SystemExit):  # `mcat envs list | head`; click turns one into the other
+        _forget_output()
         return 0
-    except McatError as error:
-        if debug:
+    except click.Abort:
+        return _end("stopped", 130)
+    except click.ClickException as error:
+        return _usage(error)
+    except Exception as error:
+        if _debugging(args):
             raise
-        click.echo(f"error: {error}", err=True)
-        return error.exit_code
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Say in one line what went wrong, and return its exit code."""
+    if isinstance(error, McatError):
+        return _end(f"error: {error}", error.exit_code)
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's words
+        return _end("error: out of memory: ask for less at once, or close other programs", 71)
+    if isinstance(error, OSError):
+        if error.filename is None:  # files are opened with care: standard output, on a full disk
+            _forget_output()
+        where = error.filename or "standard output"
+        return _end(f"error: cannot read or write {where}: {error.strerror or error}", 74)
+    return _end(
+        f"internal error: {type(error).__name__}: {error}: a mistake in mcat, please report it with"
+        " what --debug prints",
+        70,
+    )
+
+
+def _usage(error: click.ClickException) -> int:
+    """As click says it, but in one line."""
+    context = getattr(error, "ctx", None)
+    if isinstance(error, NO_COMMAND) and context is not None:
+        return _end(context.get_help(), error.exit_code, one_line=False)
+    command = context.command_path if context is not None else "mcat"
+    return _end(f"error: {error.format_message().rstrip('.')} ({command} --help)", error.exit_code)
+
+
+def _end(message: str, code: int, *, one_line: bool = True) -> int:
+    """Tell the user, if anyone listens."""
+    with contextlib.suppress(OSError):
+        click.echo(printable(" ".join(message.split()), 2000) if one_line else message, err=True)
+    return code
+
+
+def _debugging(args: list[str] | None) -> bool:
+    given = sys.argv[1:] if args is None else args
+    variable = os.environ.get("MCAT_DEBUG", "").lower()
+    return "--debug" in given or variable in ("1", "true", "t", "yes", "y", "on")  # as click reads
+
+
+def _forget_output() -> None:
+    """Let what could not be written go nowhere, or the interpreter complains at its end."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
 
@@ -63,13 +64,45 @@ class RetryError(McatError):
     exit_code = 75
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+def install(extra: str) -> str:
+    """How to get what an extra brings. On PyPI `mcat` is somebody else's program."""
+    return f"pip install 'mcat-rl[{extra}]'"
+
+
+def no_name_or_file(kind: str, given: str, known: Iterable[str]) -> McatError:
+    """The error for what is neither among `known` nor a file, though it may look like one."""
+    if os.sep in given or "." in given:
+        return MissingInputError(f"{given} is not there: no such {kind}")
+    return unknown(f"{kind} or file", given, known)
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> UsageError:
     """The error for a name that is not among `known`, with the nearest one suggested."""
     names = sorted(known)
+    asked = short(name, 100) if isinstance(name, str) else f"'{short(name)}'"
     close = difflib.get_close_matches(
-        str(name).lower(), [n.lower() for n in names], n=2, cutoff=0.5
+        asked.strip("'").lower(), [n.lower() for n in names], n=2, cutoff=0.5
     )
     suggestions = [n for n in names if n.lower() in close]
     if suggestions:
-        return UsageError(f"unknown {kind} '{name}': did you mean {' or '.join(suggestions)}?")
-    return UsageError(f"unknown {kind} '{name}': choose from {', '.join(names)}")
+        return UsageError(f"unknown {kind} {asked}: did you mean {' or '.join(suggestions)}?")
+    return UsageError(f"unknown {kind} {asked}: choose from {', '.join(names)}")
+
+
+def short(value: object, limit: int = 60) -> str:
+    """A value as a message shows it: on one line, however long it is."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python does not print whole numbers of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def counted(count: int, noun: str) -> str:
+    """As in "1 row" and "2,000 rows"."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def printable(text: object, limit: int = 300) -> str:
+    """What someone else wrote, as one short line that cannot steer a terminal."""
+    return "".join(c if c.isprintable() else " " for c in str(text)[:limit])

@@ -8,16 +8,17 @@ process killed at any moment leaves the old file or the new one, never half of o
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
-import socket
+import stat
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -30,6 +31,7 @@ StrPath = str | os.PathLike[str]
 Arrays = dict[str, npt.NDArray[Any]]
 
 MAX_JSON_BYTES = 64 * 2**20
+PART = re.compile(r"\.(.+)\.part-[0-9a-f]{32}", re.DOTALL)  # how unfinished files are named
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 # What a path or its permissions forbid, as opposed to what the disk cannot do.
@@ -48,8 +50,6 @@ _REFUSED = {
 }
 # Answers of file systems that have no hard links (FAT, some network mounts).
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-# Answers of file systems that have no locks (Lustre and NFS, depending on the mount).
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 @contextmanager
@@ -78,6 +78,30 @@ def _raise_for(error: OSError, path: StrPath, doing: Literal["read", "write"]) -
     raise StorageError(f"cannot {doing} {path}: {reason}") from error
 
 
+def is_file(path: StrPath) -> bool:
+    """Whether there is a file; a disk that cannot tell is an error like any other."""
+    with io_errors(path, "read"):
+        return Path(path).is_file()
+
+
+@contextmanager
+def open_input(path: StrPath) -> Iterator[BufferedReader]:
+    """A file to read, opened without waiting: a pipe or a device, which may never end, is none.
+
+    Raises:
+        MissingInputError: if it is not there.
+        DataError: if it is not a regular file.
+    """
+    with io_errors(path, "read"), open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise DataError(f"{path}: a pipe or a device, not a file: copy it to a file first")
+        yield file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe waits for its writer
+
+
 @contextmanager
 def new_file(path: StrPath, *, overwrite: bool = False) -> Iterator[Path]:
     """Yields a temporary path; when the block ends well, what was written there becomes `path`.
@@ -90,78 +114,53 @@ def new_file(path: StrPath, *, overwrite: bool = False) -> Iterator[Path]:
         StorageError: if the disk is full or fails.
     """
     final = Path(path)
-    part = final.with_name(f".{final.name}.part-{uuid.uuid4().hex}")
+    part = part_of(final)
     try:
         with io_errors(final, "write"):
             yield part
-            _flush_to_disk(part)
+            flush_to_disk(part)
             if overwrite:
                 os.replace(part, final)
             else:
                 _claim_name(part, final)
-            _flush_to_disk(final.parent)
-    finally:
-        part.unlink(missing_ok=True)
+            flush_to_disk(final.parent)
+    except BaseException:
+        with suppress(OSError):  # a disk that fails for good: the first error is the one to tell
+            part.unlink()
+        raise
 
 
-@contextmanager
-def new_folder(path: StrPath, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yields a temporary folder; when the block ends well, it becomes `path` in one step.
-
-    Files inside are to be written by `new_file`. With `overwrite` the folder that was at `path` is
-    removed after the new one has taken its name, and stays if anything fails.
-
-    Raises:
-        CannotCreateError: if `path` exists and `overwrite` is false, or its parent refuses it.
-        StorageError: if the disk is full or fails.
-    """
-    final = Path(path)
-    part = final.with_name(f".{final.name}.part-{uuid.uuid4().hex}")
-    old = part.with_name(f"{part.name}-old")
-    if final.exists() and not overwrite:
-        raise _exists(final)
-    with io_errors(final, "write"):
-        final.parent.mkdir(parents=True, exist_ok=True)
-        part.mkdir()
-        try:
-            yield part
-            if overwrite and final.exists():
-                final.rename(old)
-            try:
-                part.rename(final)  # fails if another process has made `final` meanwhile
-            except OSError:
-                if old.exists():
-                    old.rename(final)
-                elif final.exists():
-                    raise _exists(final) from None
-                raise
-            _flush_to_disk(final.parent)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+def part_of(final: Path) -> Path:
+    """A new name beside `final`, under which it can be written."""
+    return final.with_name(f".{final.name}.part-{uuid.uuid4().hex}")
 
 
 def _claim_name(part: Path, final: Path) -> None:
     """Gives `part` the name `final`, failing if that is taken; never replaces anything."""
     try:
         os.link(part, final)
+        os.unlink(part)
     except FileExistsError:
-        raise _exists(final) from None
+        raise exists_already(final) from None
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
         try:
             os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         except FileExistsError:
-            raise _exists(final) from None
+            raise exists_already(final) from None
         os.replace(part, final)
 
 
-def _exists(path: Path) -> CannotCreateError:
-    return CannotCreateError(f"{path} exists already: pass --overwrite or choose another path")
+def exists_already(path: Path) -> CannotCreateError:
+    """The error for an output that is there and was not to be replaced."""
+    return CannotCreateError(
+        f"{path} exists already: pass --overwrite (in Python overwrite=True) or choose another path"
+    )
 
 
-def _flush_to_disk(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
+    """Returns once a file, or a folder's list of names, would survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -169,13 +168,17 @@ def _flush_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_stale_parts(path: StrPath) -> None:
-    """Removes what killed writers of `path` left; call it only while no other writes `path`."""
-    final = Path(path)
-    mine = re.compile(re.escape(f".{final.name}.part-") + "[0-9a-f]{32}")
-    for entry in os.scandir(final.parent):
-        if mine.fullmatch(entry.name):
-            Path(entry.path).unlink(missing_ok=True)
+def remove_stale_parts(folder: Path, name: str | None = None) -> None:
+    """Removes the unfinished files that killed processes left in `folder`, if it is there.
+
+    Only regular files with exactly the name of one, and only those of the file `name` if given.
+    Call it while no other process writes them.
+    """
+    with io_errors(folder, "write"), suppress(FileNotFoundError):
+        for entry in os.scandir(folder):
+            found = PART.fullmatch(entry.name)
+            if found and name in (None, found[1]) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)
 
 
 def ensure_writable_output(
@@ -189,64 +192,43 @@ def ensure_writable_output(
         StorageError: if fewer than `needed_bytes` are free there.
     """
     final = Path(path)
-    if final.is_dir():
-        raise CannotCreateError(f"{final} is a folder: name a file inside it")
-    if final.is_symlink() and not final.exists():
-        raise CannotCreateError(f"{final} is a link to nothing: remove it or choose another path")
-    if final.exists() and not overwrite:
-        raise CannotCreateError(
-            f"{final} exists already: pass --overwrite (or --resume to go on with it)"
-        )
-    if not final.parent.is_dir():
-        raise CannotCreateError(f"folder {final.parent} does not exist: create it first")
-    probe = final.with_name(f".{final.name}.part-{uuid.uuid4().hex}")
-    with io_errors(final, "write"):  # only a real file shows quotas, squashed roots, odd mounts
+    with io_errors(final, "write"):
+        if final.is_dir():
+            raise CannotCreateError(f"{final} is a folder: name a file inside it")
+        if final.is_symlink() and not final.exists():
+            raise CannotCreateError(
+                f"{final} is a link to nothing: remove it or choose another path"
+            )
+        if final.exists() and not overwrite:
+            raise CannotCreateError(
+                f"{final} exists already: pass --overwrite (or --resume to go on with it)"
+            )
+        if not final.parent.is_dir():
+            raise CannotCreateError(f"folder {final.parent} does not exist: create it first")
+        probe = part_of(final)  # only a real file shows quotas, squashed roots, odd mounts
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         probe.unlink()
-        free = shutil.disk_usage(final.parent).free
-    if free < needed_bytes:
-        raise StorageError(
-            f"cannot write {final}: about {needed_bytes / 1e6:.0f} MB are needed"
-            f" and {free / 1e6:.0f} MB are free there"
-        )
+    require_space(final, needed_bytes)
 
 
-@contextmanager
-def claimed(lock_file: StrPath, what: str) -> Iterator[None]:
-    """Holds `lock_file`, so that one process at a time works on `what`; freed even by `kill -9`.
+def require_space(path: Path, needed_bytes: int) -> None:
+    """Finds out whether that much can be written beside `path`.
 
     Raises:
-        CannotCreateError: if another process holds it.
+        StorageError: if not.
     """
-    with io_errors(lock_file, "write"):
-        descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # The holder before us may have deleted the file after we opened it.
-            held = os.path.samestat(os.fstat(descriptor), os.stat(lock_file))
-        except (BlockingIOError, FileNotFoundError):
-            held = False
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                _raise_for(error, lock_file, "write")
-            held = True  # without locks the atomic claim of the final name still decides
-        if not held:
-            owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            raise CannotCreateError(
-                f"{what} is being written by another process ({owner or 'unknown'}): wait for it"
-            )
-        with io_errors(lock_file, "write"):
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
+    with io_errors(path, "write"):
+        free = shutil.disk_usage(path.parent).free
+    if free < needed_bytes:
+        raise StorageError(
+            f"cannot write {path}: about {math.ceil(needed_bytes / 1e6)} MB are needed"
+            f" and {free / 1e6:.1f} MB are free there"
+        )
 
 
 def sha256_of(path: StrPath) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    with io_errors(path, "read"), open(path, "rb") as file:
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -266,20 +248,35 @@ def dump_json(value: object, *, indent: int | None = None) -> str:
 
 
 def parse_json(text: str | bytes, path: StrPath) -> Any:
-    """What JSON `text` found in `path` says.
+    """What JSON `text` found in `path` says; all its numbers are finite as floats.
 
     Raises:
-        DataError: if it is not JSON.
+        DataError: if it is not JSON, or holds a number beyond the range of floats.
     """
     try:
-        return json.loads(text, parse_constant=_no_constants)
-    except (ValueError, RecursionError) as error:
+        return json.loads(
+            text, parse_constant=_no_constants, parse_int=_integer, parse_float=_float
+        )
+    except (ValueError, OverflowError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: damaged, its JSON cannot be read ({reason})") from error
 
 
 def _no_constants(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _integer(digits: str) -> int:
+    number = int(digits)
+    float(number)  # raises if it is too large: nobody expects that of a number read from a file
+    return number
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise OverflowError(f"{digits[:20]} is too large for a float")
+    return number
 
 
 def write_json(path: StrPath, value: object, *, overwrite: bool = False) -> None:
@@ -296,7 +293,7 @@ def read_json(path: StrPath) -> Any:
         MissingInputError: if it is not there.
         DataError: if it is not JSON or far too large to be ours.
     """
-    with io_errors(path, "read"), open(path, "rb") as file:
+    with open_input(path) as file:
         text = file.read(MAX_JSON_BYTES + 1)
     if len(text) > MAX_JSON_BYTES:
         raise DataError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not a JSON file of mcat")
@@ -335,8 +332,8 @@ def load_safetensors(path: StrPath) -> tuple[Arrays, dict[str, Any]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    with io_errors(path, "read"):
-        content = Path(path).read_bytes()
+    with open_input(path) as file:
+        content = file.read()
     try:
         # np.array copies: arrays over the file's bytes would be read-only.
         arrays = {name: np.array(array) for name, array in load(content).items()}

@@ -44,16 +44,6 @@ def test_every_command_explains_itself(command, capsys):
     assert out.startswith(f"Usage: mcat{' ' if command else ''}{command}")
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
-    code = (
-        "import sys, time; start = time.perf_counter(); from mcat.cli import run\n"
-        "assert run(['--help']) == 0\n"
-        "heavy = {'torch', 'mujoco', 'metaworld', 'gymnasium', 'h5py'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-
-
 def test_every_declared_parameter_is_an_option(capsys):
     for command in ("render", "collect", "train"):
         _, out, _ = mcat(f"{command} --help", capsys)
@@ -107,7 +97,7 @@ BAD_CALLS = [
     ("collect --env ant --policy random --out taken.h5", 73, "taken.h5"),
     ("collect --env ant --policy random --out no/such/x.h5", 73, "no/such"),
     ("collect --env ant --policy text.safetensors", 65, "text.safetensors"),
-    ("collect --env ant --policy missing.safetensors", 2, "missing.safetensors"),
+    ("collect --env ant --policy missing.safetensors", 66, "missing.safetensors"),
     ("collect --env ant --policy scripted", 2, "unknown scripted policy 'ant'"),
     ("collect --env push --policy scripted:unicorn", 2, "unknown scripted policy 'unicorn'"),
     ("train --env ant --steps 0", 2, "--steps"),
@@ -133,8 +123,8 @@ def test_bad_input_is_one_clear_line_and_the_right_code(command, code, message, 
     assert message in err
     assert found == code
     assert "Traceback" not in err
-    lines = [line for line in err.splitlines() if line.strip()]
-    assert len(lines) <= 3  # click's own errors add usage and a pointer to --help
+    assert len(err.splitlines()) == 1
+    assert err.startswith("error: ")
     assert not out
     after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     assert after == before  # nothing lost, nothing half written
@@ -226,15 +216,15 @@ def test_collect_info_check_and_export(capsys, monkeypatch, tmp_path):
 
 
 def test_collect_a_family_into_a_folder(capsys):
-    code, out, _ = mcat(
-        "collect --family cylinder-cube --split all --steps 500 --policy scripted:push --json "
-        "--out data",
-        capsys,
-    )
+    family = "--family halfcheetah-pair --split all"
+    code, out, _ = mcat(f"collect {family} --steps 500 --policy random --json --out data", capsys)
     assert code == 0
     rows = [json.loads(line) for line in out.splitlines()]
-    assert [Path(row["path"]).name for row in rows] == ["push.h5", "sweep-into-gripper0.1.h5"]
-    assert all(row["transitions"] == 500 for row in rows)
+    assert [Path(row["path"]).name for row in rows] == [
+        "halfcheetah-armature0.1.h5",
+        "halfcheetah-armature0.5.h5",
+    ]
+    assert all(row["transitions"] == 1000 for row in rows)  # whole episodes
 
 
 def test_options_can_come_from_the_environment(capsys, monkeypatch):
@@ -263,30 +253,6 @@ def test_closing_the_pipe_early_is_not_an_error():
     command = f"{sys.executable} -m mcat envs list --json | head -c 10"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert not done.stderr
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"LANG": "C", "LC_ALL": "C", "PYTHONIOENCODING": "ascii:replace"},
-        {"HOME": "/nonexistent"},
-        {"COLUMNS": "20"},
-        {"NO_COLOR": "1", "TERM": "dumb"},
-    ],
-    ids=["C locale", "no home", "narrow", "dumb terminal"],
-)
-def test_hostile_environments(settings, tmp_path):
-    odd = tmp_path / "a folder with späces"
-    odd.mkdir()
-    for command in (
-        ["envs", "show", "ant"],
-        ["collect", "--env", "hopper", "--policy", "random", "--horizon", "5", "--steps", "5"],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "mcat", *command],
-            cwd=odd, env=os.environ | settings, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("3", "3")])

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcat.agents.loop import RESUME_MAY_CHANGE
-from mcat.agents.mcat_config import PRESETS
+from mcat.agents.mcat_config import PRESETS, RESUME_MAY_CHANGE
 from mcat.cli import run
 from mcat.commands.metatrain import (
     EXPERIMENTS,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mcat.agents import runs
-from mcat.agents.policies import find_source_policy, load_policy
+from mcat.agents.policies import load_policy
+from mcat.agents.policy_names import find_source_policy
 from mcat.agents.rollout import Evaluator
 from mcat.cli import run
 from mcat.datasets import load
@@ -189,7 +190,8 @@ def test_train_goes_on_by_its_folder_alone(capsys, tmp_path):
     paths = [halves / f"policy-{step}.safetensors" for step in (70, 80)]
     assert told["policies"] == [str(path) for path in paths]
     one, two = load_policy(whole), load_policy(halves)
-    assert np.array_equal(one.actor.flat, two.actor.flat)
+    for mine, other in zip(one.actor.layers, two.actor.layers, strict=True):
+        assert np.array_equal(mine, other)
     assert told["mean_return"] == two.metadata["mean_return"]
     code, again, err = mcat(f"train --resume {halves} --quiet --json", capsys)  # finished
     assert (code, json.loads(again)) == (0, told)

@@ -60,6 +60,9 @@ def told(made):
 def _write_bad_logs(folder):
     good = own_robot(0)
     write_dataset(folder / "loud.h5", own_robot(5, scale=3.0), {})
+    paid = _changed(good, rewards=np.arange(len(good), dtype=np.float32))
+    write_dataset(folder / "rewarded.h5", paid, {})
+    write_dataset(folder / "unpaid.h5", own_robot(4), {"has_rewards": False})
     write_dataset(folder / "one-episode.h5", own_robot(5, episodes=1), {})
     write_dataset(folder / "short.h5", own_robot(5, steps=4), {})
     write_dataset(folder / "wide.h5", own_robot(5, states=4), {})
@@ -125,6 +128,8 @@ def test_own_logs_need_no_simulator_and_replace_an_earlier_result(made, capsys, 
     assert told["returns"] == [] == list(result.returns)
     assert "mcat cannot simulate the machine of own-a.h5" in told["skipped"]
     assert told["trust"]["untranslated"] == result.trust.untranslated
+    assert told["verdict"] == result.trust.verdict()
+    assert "no policy, method ours" in Path("mine/report.html").read_text()
     assert np.shape(result.scatter["translated"]) == (500, 2)
     assert "cannot simulate" in Path("mine/report.html").read_text()
     assert not list(tmp_path.glob(".*"))
@@ -146,6 +151,32 @@ def test_evaluate_agrees_with_translate(capsys):
     code, out, err = mcat(f"{plain} --horizon {HORIZON}", capsys)
     assert code == 0, err
     assert tuple(json.loads(out)[0]["values"]) == result.returns[0].values
+
+
+def test_the_translator_is_found_by_its_folder_or_its_file(capsys):
+    found = [
+        mcat(f"evaluate --translator {path} {TARGET} --episodes 2 --json", capsys)
+        for path in ("pair", "pair/translator.safetensors")
+    ]
+    assert found[0][0] == found[1][0] == 0, found[1][2]
+    assert found[0][1] == found[1][1]
+    assert "note:" not in found[0][2]
+    command = "collect --translator pair/translator.safetensors --policy good --steps 30"
+    assert mcat(f"{command} {TARGET} --out by-file.h5", capsys)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["evaluate --episodes 1", "collect --policy good --steps 30 --out other.h5"],
+)
+def test_another_machine_than_the_learned_one_is_told(command, capsys):
+    other = f"--env halfcheetah --armature 0.4 --horizon {HORIZON}"
+    code, _, err = mcat(f"{command} --translator pair {other}", capsys)
+    assert code == 0, err
+    name = f"halfcheetah-armature0.5-horizon{HORIZON}"
+    assert f"note: this translator was learned from logs of {name}; nothing is known" in err
+    delayed = f"{command} --translator pair {TARGET} --delay 10".replace("other.h5", "delayed.h5")
+    assert "note:" not in mcat(delayed, capsys)[2]  # the same machine
 
 
 def test_evaluate_prints_a_table(capsys):
@@ -214,9 +245,16 @@ BAD_CALLS = [
     (f"{PAIR} --out notes --overwrite", 73, "not the result of a translation"),
     (f"{PAIR} --out pair", 73, "pass --overwrite"),
     (f"{PAIR} --policy scripted:push", 2, "does not fit halfcheetah"),
-    (f"{PAIR} --policy unicorn", 2, "no policy 'unicorn'"),
-    (f"{PAIR} --policy mediocre.safetensors", 2, "mediocre.safetensors"),
-    (f"{PAIR} --map mirror-y", 2, "unknown correspondence or file 'mirror-y'"),
+    (f"{PAIR} --policy unicorn", 2, "unknown policy or file 'unicorn'"),
+    ("translate --src own-a.h5 --tgt own-b.h5 --policy good", 2, "leave out --policy, which would"),
+    ("translate --src own-a.h5 --tgt own-b.h5 --policy nan.csv", 2, "cannot simulate the machine"),
+    ("translate --task own-a.h5 --task own-b.h5 --policy good", 2, "leave out --policy"),
+    (f"{PAIR} --method cycle --episodes 0 --policy good", 2, "would not be used: --episodes 0"),
+    ("translate --src own-a.h5 --tgt own-b.h5 --reward-aware", 65, "own-a.h5: every reward is 0"),
+    ("translate --src rewarded.h5 --tgt own-b.h5 --reward-aware", 65, "own-b.h5: every reward"),
+    ("translate --src unpaid.h5 --tgt own-b.h5 --reward-aware", 65, "unpaid.h5 has no rewards"),
+    (f"{PAIR} --policy mediocre.safetensors", 66, "mediocre.safetensors"),
+    (f"{PAIR} --map mirror-y", 2, "unknown map or file 'mirror-y'"),
     (f"{PAIR} --map mirror-x", 2, "but the machines have"),
     (f"{PAIR} --map mirror-x --reward-aware", 2, "--reward-aware goes with"),
     ("translate --src cheetah0.1.h5 --tgt missing.h5", 66, "missing.h5 does not exist"),
@@ -234,7 +272,7 @@ BAD_CALLS = [
     ("translate --src own-a.h5 --tgt short.h5", 65, "no full history of 10"),
     ("translate --src own-b.h5 --tgt still.h5", 65, "none of its actions ever changes"),
     ("translate --task own-a.h5 --task own-b.h5 --task loud.h5", 65, "loud.h5: an action is"),
-    (f"evaluate --translator nowhere {TARGET}", 66, "nowhere is no folder"),
+    (f"evaluate --translator nowhere {TARGET}", 66, "nowhere is not there"),
     (f"evaluate --translator notes {TARGET}", 66, "notes is no folder"),
     ("evaluate --translator pair --env ant", 2, "does not fit ant"),
     (f"evaluate --translator pair --from halfcheetah {TARGET}", 2, "unknown source"),
@@ -256,8 +294,8 @@ def test_bad_input_is_one_clear_line_before_any_training(command, code, message,
     found, out, err = mcat(quick if command.startswith("translate") else command, capsys)
     assert message in err
     assert found == code
-    lines = [line for line in err.splitlines() if line.strip() and not line.startswith("note:")]
-    assert len(lines) <= 3  # click's own errors add usage and a pointer to --help
+    (line,) = (line for line in err.splitlines() if not line.startswith("note:"))
+    assert line.startswith("error: ")
     assert "learning" not in err
     assert not out
     assert (_contents(made), sorted(os.listdir())) == before

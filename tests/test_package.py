@@ -1,6 +1,7 @@
 """Rules the whole package keeps, checked on its source."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,14 @@ from pathlib import Path
 import pytest
 
 import mcat
+from mcat.errors import install
 
 PACKAGE = Path(mcat.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left; those in the first place serve all.
 ORDER = (
-    {"errors", "types", "safe_io", "formats", "config", "interrupts", "progress"},
+    {"errors", "lazy", "types", "safe_io", "workplaces", "formats", "config", "interrupts",
+     "progress"},
     {"envs"},
     {"datasets"},
     {"translator"},
@@ -21,7 +24,7 @@ ORDER = (
     {"reports"},
     {"commands"},
     {"cli", "__main__"},
-)
+)  # fmt: skip
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "yaml", "marshal", "shelve", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
@@ -72,6 +75,19 @@ def test_the_package_is_found_by_these_tests():
     assert len(SOURCES) > 30
 
 
+def test_nothing_advises_to_install_the_program_of_that_name_on_pypi():
+    """`mcat` there is a stranger's; every hint names the distribution that pyproject declares."""
+    root = PACKAGE.parent
+    (name,) = re.findall(r'^name = "(.+?)"', (root / "pyproject.toml").read_text(), re.MULTILINE)
+    assert name != "mcat"
+    assert f"'{name}[plot]'" in install("plot")
+    files = [*SOURCES, *root.glob("*.*"), *root.glob("docs/**/*.md"), *root.glob("examples/*")]
+    for path in files:
+        if path.suffix in (".py", ".md", ".toml", ".cff"):
+            text = path.read_text()
+            assert not re.search(r"install ['\"]?mcat\b(?!-rl)|['\"]mcat\[", text), path
+
+
 def test_data_sets_need_no_simulator():
     """Someone with logs of a real robot needs neither mujoco nor metaworld."""
     code = (
@@ -79,3 +95,32 @@ def test_data_sets_need_no_simulator():
         "assert not {'mujoco', 'metaworld', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+LIGHT = ("agents.mcat_config", "agents.transfer_config", "agents.algorithm", "agents.run_record",
+         "reports.learning", "translator", "translator.recipes")  # fmt: skip
+
+
+def test_configurations_and_records_need_no_torch():
+    """A mistake in a setting is told before the seconds that torch and a simulator take."""
+    names = ", ".join(f"mcat.{name}" for name in LIGHT)
+    code = (
+        f"import sys; import {names}\n"
+        "heavy = {'torch', 'mujoco', 'metaworld', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_translator_is_loaded_whatever_was_imported_before(tmp_path):
+    """Every module of a kind of translator is known to `load`, though the package is lazy."""
+    code = (
+        "from mcat.translator.policy import _KINDS, Translator\n"
+        "from mcat.safe_io import save_safetensors\n"
+        "import numpy as np\n"
+        "save_safetensors('x.safetensors', {'a': np.zeros(1)}, {'kind': 'translator/unicorn'})\n"
+        "try: Translator.load('x.safetensors')\n"
+        "except ValueError: pass\n"
+        "assert sorted(_KINDS) == ['action', 'cycle', 'cycle-spaces', 'state'], _KINDS"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)

@@ -16,7 +16,6 @@ import pytest
 
 from mcat.errors import CannotCreateError, DataError, MissingInputError, StorageError
 from mcat.safe_io import (
-    claimed,
     digest,
     ensure_writable_output,
     new_file,
@@ -200,7 +199,7 @@ def test_killed_writers_never_leave_half_a_file(tmp_path):
         assert read_json(path) in values
     keep = tmp_path / ".other.json.part-0123456789abcdef0123456789abcdef"
     keep.touch()
-    remove_stale_parts(path)
+    remove_stale_parts(tmp_path, path.name)
     assert set(os.listdir(tmp_path)) == {"a.json", keep.name}
 
 
@@ -264,25 +263,6 @@ def test_unreadable_input_is_missing_input(public_folder):
             read_json(secret)
 
     as_nobody(refused)
-
-
-def test_one_process_at_a_time_holds_a_claim(tmp_path):
-    lock = tmp_path / "lock"
-    with (
-        claimed(lock, "out.h5"),
-        pytest.raises(CannotCreateError, match=f"process {os.getpid()}"),
-        claimed(lock, "out.h5"),
-    ):
-        pytest.fail("claimed twice")
-    with claimed(lock, "out.h5"):
-        lock.unlink()
-    child = os.fork()
-    if child == 0:
-        with claimed(lock, "out.h5"):
-            os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-    with claimed(lock, "out.h5"):  # freed by the kill
-        pass
 
 
 # ---- JSON and digests

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Family, Task
-from mcat.envs.vector import TaskVectorEnv
 from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
+
+if TYPE_CHECKING:  # names of tasks and drivers need neither
+    from torch import Tensor
+
+    from mcat.envs.vector import TaskVectorEnv
 
 RANDOM, SHARED = "random", "shared"
 """Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
@@ -53,6 +56,12 @@ class Arena:
         """The tasks of a family."""
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]
+
+        def make(numbers: Sequence[int]) -> TaskVectorEnv:
+            from mcat.envs.vector import TaskVectorEnv
+
+            return TaskVectorEnv([tasks[i] for i in numbers])
+
         names = tuple(task.replace(delay=1).label(*family.varies.split(", ")) for task in tasks)
         return cls(
             train=names[: len(family.train)],
@@ -61,18 +70,18 @@ class Arena:
             action_size=first.spec.action_size,
             horizon=first.horizon,
             delay=first.delay,
-            make=lambda numbers: TaskVectorEnv([tasks[i] for i in numbers]),
+            make=make,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """One episode of each training task, rolled out in lockstep.
+    """As many steps of each training task as a whole episode has, rolled out in lockstep.
 
     Attributes:
         step: Environment steps of the run up to its end.
-        episodes: Whole episodes with the numbers of their tasks; one whose physics diverged is
-            missing.
+        episodes: Whole episodes, or several that were cut, with the numbers of their tasks; one
+            whose physics diverged is missing.
         drivers: Who acted in each of `episodes`: "random", "shared" or the name of the task whose
             policy was transferred.
     """
@@ -85,6 +94,10 @@ class Round:
     def returns(self) -> NDArray[np.float64]:
         """What each episode earned."""
         return self.episodes.episode_returns()
+
+    def paces(self, horizon: int) -> NDArray[np.float64]:
+        """What each would have earned in `horizon` steps, at the pace of those it was given."""
+        return self.returns * (horizon / self.episodes.lengths)
 
 
 class Algorithm(Protocol):

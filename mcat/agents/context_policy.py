@@ -7,7 +7,6 @@ data, the forward model and the translator it was trained with.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any, get_args
 
@@ -20,11 +19,12 @@ from mcat.agents.networks import MLP, parameter_shapes
 from mcat.errors import DataError, DivergedError, UsageError
 from mcat.formats import require_format, stamp
 from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.translator.configs import Activation
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import Activation, mlp
+from mcat.translator.networks import mlp
 from mcat.types import require_observations
 
-FORMAT, KIND = 1, "context policy"
+FORMAT, KIND = 2, "context policy"
 ACTIVATIONS = get_args(Activation)
 
 
@@ -141,7 +141,7 @@ class ContextPolicy:
     def arrays(self) -> Arrays:
         """All weights, by the names they have in a file."""
         return {
-            "actor": self.actor.flat.detach().numpy(),
+            **{f"actor.{k}": v.numpy() for k, v in self.actor.state_dict().items()},
             "spread": self.spread.numpy(),
             **{f"encoder.{k}": v.numpy() for k, v in self.encoder.state_dict().items()},
         }
@@ -169,10 +169,13 @@ class ContextPolicy:
                 type(number) is int and number > 0 for number in (*sizes, *encoder_sizes, history)
             ):
                 raise ValueError("no sizes")
-            weights = sum(map(math.prod, parameter_shapes(sizes, 1)))
-            layers = {f"encoder.{k}": shape for k, shape in _shapes(encoder_sizes).items()}
             states = len(arrays["spread"])
-            wanted = {"actor": (weights,), "spread": (states,), **layers}
+            shapes = enumerate(parameter_shapes(sizes, 1))
+            wanted = {
+                "spread": (states,),
+                **{f"actor.layers.{index}": shape for index, shape in shapes},
+                **{f"encoder.{k}": shape for k, shape in _shapes(encoder_sizes).items()},
+            }
             if wanted != {name: array.shape for name, array in arrays.items()}:
                 raise ValueError("other arrays")
             if {array.dtype for array in arrays.values()} != {np.dtype(np.float32)}:
@@ -185,14 +188,12 @@ class ContextPolicy:
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise DataError(f"{path}: its header does not describe its arrays") from error
         actor = MLP(sizes, 1)
-        actor.flat.copy_(torch.from_numpy(arrays["actor"]))
+        actor.load_state_dict(_part("actor", arrays))
         first, *hidden, last = encoder_sizes
         encoder = mlp(first, hidden, last, activation)
-        encoder.load_state_dict(
-            {k.removeprefix("encoder."): torch.from_numpy(arrays[k]) for k in layers}
-        )
+        encoder.load_state_dict(_part("encoder", arrays))
         return cls(
-            actor,
+            actor.requires_grad_(False),
             encoder.requires_grad_(False),
             torch.from_numpy(arrays["spread"]),
             history=history,
@@ -238,6 +239,15 @@ class Deployment:
     def took(self, actions: NDArray[Any]) -> None:
         """Say what was done in place of the last actions, where noise or a limit changed them."""
         self._taken = np.array(actions, np.float32).reshape(-1, self._policy.action_size)
+
+
+def _part(name: str, arrays: Arrays) -> dict[str, Tensor]:
+    """The weights of one network of a file."""
+    return {
+        key.removeprefix(f"{name}."): torch.from_numpy(array)
+        for key, array in arrays.items()
+        if key.startswith(f"{name}.")
+    }
 
 
 def _sizes(network: nn.Sequential) -> list[int]:

@@ -1,124 +1,39 @@
 """Credit for delayed payments: what each single step was worth, though only sums were ever paid.
 
-`uniform` spreads a payment evenly over the steps it is for. `learned` fits a reward model
-r̂(s, a, s'), one for all tasks, to the payments (randomised return decomposition, Ren et al. 2022).
+`none` takes rewards as they came, `uniform` spreads a payment evenly over the steps it is for,
+`ridge` and `learned` fit a reward model r̂(s, a, s'), one for all tasks, to the payments: a linear
+one in closed form, or a network. `auto` takes the linear one while it foretells payments well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mcat.agents.networks import MLP, Adam
-from mcat.datasets.views import Episodes, Floats, Indices
-from mcat.errors import DataError, UsageError, unknown
-
-CONSTANT = 1e-6  # a spread below this is rounding, not motion
-SCALE_ROWS = 50_000  # rows enough to tell means and spreads
-
-Kind = Literal["none", "uniform", "learned"]
+from mcat.agents.configs import CreditConfig, CreditKind
+from mcat.agents.credit_network import CreditModel
+from mcat.agents.ridge import LEAST_PAYMENTS, RidgeCredit
+from mcat.agents.segments import Segments, paid_segments, uniform_rewards
+from mcat.datasets.views import Episodes, Transitions
 
 
-@dataclass(frozen=True, kw_only=True)
-class CreditConfig:
-    """How rewards for TD learning are made from payments.
-
-    Attributes:
-        kind: `none` leaves payments where they came.
-        hidden: Widths of the reward model.
-        segments: Paid segments per step of its optimiser, and
-        steps: sampled steps of each.
-    """
-
-    kind: Kind = "none"
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    segments: int = 8
-    steps: int = 32
-
-    def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        if self.kind not in get_args(Kind):
-            raise unknown("credit", self.kind, get_args(Kind))
-        if not self.hidden or min(self.hidden) < 1:
-            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
-        if not self.learning_rate > 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
-        if self.segments < 1 or self.steps < 1:
-            raise UsageError("segments and steps of credit must be positive")
-
-
-class Segments(NamedTuple):
-    """Stretches of episodes that were paid for together, by transition number."""
-
-    starts: Indices
-    lengths: Indices
-    payments: Floats
-
-    @property
-    def wages(self) -> Floats:
-        """The payment per step."""
-        return (self.payments / self.lengths).astype(np.float32)
-
-
-def paid_segments(episodes: Episodes, delay: int) -> Segments:
-    """All segments, in order: every `delay` steps of an episode, and what remains at its end.
-
-    Episodes are whole, so each segment's payment has arrived, with its last step. It is found by
-    summing the segment, because nothing else was received in it.
-    """
-    if delay < 1:
-        raise UsageError(f"delay must be at least 1 step, not {delay}")
-    if len(episodes) == 0:
-        none = np.empty(0, dtype=np.int64)
-        return Segments(none, none, np.empty(0, dtype=np.float32))
-    counts = -(-episodes.lengths // delay)
-    earlier = np.repeat(np.cumsum(counts) - counts, counts)  # segments of the episodes before
-    place = np.arange(counts.sum()) - earlier  # within the episode
-    starts = np.repeat(episodes.episode_ends - episodes.lengths, counts) + place * delay
-    lengths = np.diff(starts, append=len(episodes))
-    return Segments(starts, lengths, np.add.reduceat(episodes.rewards, starts))
-
-
-def uniform_rewards(episodes: Episodes, delay: int) -> Floats:
-    """`(len,)`: each step's even share of the payment it is part of."""
-    segments = paid_segments(episodes, delay)
-    return np.repeat(segments.wages, segments.lengths)
-
-
-def sample_steps(lengths: Indices, count: int, rng: np.random.Generator) -> tuple[Indices, Floats]:
-    """Places `(segments, count)` within segments, and the share of each in the segment's mean.
-
-    One place is drawn from each of `count` equal parts of a segment. The noise of a sampled mean
-    punishes an r̂ that varies, and it is less so than with independent draws. A segment of fewer
-    steps is taken whole, without noise; its surplus places have no share.
-    """
-    lengths = lengths[:, None]
-    drawn = np.minimum(lengths, count)
-    parts = np.arange(count)
-    within = (parts + rng.random((len(lengths), count))) * lengths / drawn
-    shares = np.where(parts < drawn, 1 / drawn, 0).astype(np.float32)
-    return np.minimum(within.astype(np.int64), lengths - 1), shares
-
-
-class CreditModel:
-    """r̂(s, a, s'): its mean over a paid segment is the payment divided by the segment's length.
-
-    The network sees s, a and s' - s and answers, all in units of their mean and spread. When these
-    change, its first and last layers change with them, so that r̂ does not (as in Pop-Art, van
-    Hasselt et al. 2016).
+class Credit:
+    """The rewards that TD learning is given for transitions.
 
     Args:
         observation_size: Length of an observation, without any context.
         action_size: Length of an action.
-        config: The hyperparameters.
-        generator: Draws the initial weights.
+        config: What is made of payments.
+        delay: Steps between two payments.
+        horizon: Steps of an episode that nobody cut.
+        generator: Draws the initial weights of the network.
+
+    Attributes:
+        used: How the rewards of this iteration are made.
     """
 
     def __init__(
@@ -126,87 +41,72 @@ class CreditModel:
         observation_size: int,
         action_size: int,
         config: CreditConfig,
+        *,
+        delay: int,
+        horizon: int,
         generator: torch.Generator,
     ) -> None:
-        self.config = config
-        inputs = 2 * observation_size + action_size
-        self._network = MLP((inputs, *config.hidden, 1), 1, generator)
-        self._adam = Adam(self._network, config.learning_rate)
-        self._input_mean, self._input_spread = torch.zeros(inputs), torch.ones(inputs)
-        self._wage_mean, self._wage_spread = torch.zeros(1), torch.ones(1)
+        self.config, self.delay, self.horizon = config, delay, horizon
+        self.used: CreditKind = "none"
+        self.ridge = RidgeCredit(observation_size, action_size)
+        self.network = CreditModel(observation_size, action_size, config, generator)
+        self._replay: Episodes | None = None
+        self._segments: Segments | None = None
+        self._rewards: NDArray[np.float32] | None = None
 
-    @torch.no_grad()
-    def fit_scales(self, episodes: Episodes, segments: Segments) -> None:
-        """Measure the scales of inputs and payments anew."""
-        if len(segments.starts) == 0:
-            raise UsageError("cannot learn credit from a store without episodes")
-        rows = np.linspace(0, len(episodes) - 1, min(len(episodes), SCALE_ROWS)).astype(np.int64)
-        input_mean, input_spread = _scale(_inputs(episodes, rows).double())
-        wage_mean, wage_spread = _scale(torch.from_numpy(segments.wages).double().unsqueeze(1))
-        if self._adam.steps > 0:  # else there is nothing learned to keep
-            first, first_bias, *_, last, last_bias = self._network.parameters
-            first_bias += first @ ((input_mean - self._input_mean) / self._input_spread)
-            first *= input_spread / self._input_spread
-            last *= self._wage_spread / wage_spread
-            last_bias.mul_(self._wage_spread).add_(self._wage_mean - wage_mean).div_(wage_spread)
-        self._input_mean.copy_(input_mean)
-        self._input_spread.copy_(input_spread)
-        self._wage_mean.copy_(wage_mean)
-        self._wage_spread.copy_(wage_spread)
+    @property
+    def unexplained(self) -> float:
+        """What the linear model leaves unexplained of payments it has not seen; NaN without one."""
+        return self.ridge.unexplained
 
-    def step(self, episodes: Episodes, segments: Segments, rng: np.random.Generator) -> Tensor:
-        """One step of Adam on random segments; returns the loss, in units of the wages' spread."""
-        chosen = rng.integers(len(segments.starts), size=self.config.segments)
-        places, shares = sample_steps(segments.lengths[chosen], self.config.steps, rng)
-        indices = segments.starts[chosen, None] + places
-        estimates = self._estimate(_inputs(episodes, indices.ravel())).view(indices.shape)
-        wages = torch.from_numpy(segments.payments[chosen] / segments.lengths[chosen]).float()
-        target = (wages - self._wage_mean) / self._wage_spread
-        loss = ((estimates * torch.from_numpy(shares)).sum(1) - target).square().mean()
-        self._adam.minimise(loss)
-        return loss.detach()
+    def add(self, new: Episodes) -> None:
+        """Take in episodes as they are collected."""
+        if self.config.kind in ("ridge", "auto") and self.delay > 1:
+            self.ridge.add(new, paid_segments(new, self.delay, self.horizon))
 
-    @torch.no_grad()
-    def rewards(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
-        """r̂ `(n, 1)` of transitions, observations without context."""
-        inputs = torch.cat((obs, action, next_obs - obs), 1)
-        return self._estimate(inputs) * self._wage_spread + self._wage_mean
+    def begin(self, replay: Episodes) -> None:
+        """Decide how rewards are made until the next call, of these episodes."""
+        self.used, self._replay, self._rewards = self._choose(), replay, None
+        if self.used == "uniform":
+            self._rewards = uniform_rewards(replay, self.delay)
+        elif self.used == "ridge":
+            self._rewards = self.ridge.rewards_of(replay)
+        elif self.used == "learned":
+            self._segments = paid_segments(replay, self.delay, self.horizon)
+            self.network.fit_scales(replay, self._segments)
 
-    def _estimate(self, inputs: Tensor) -> Tensor:
-        scaled = (inputs - self._input_mean) / self._input_spread
-        return self._network(scaled)[0]
+    def _choose(self) -> CreditKind:
+        kind = self.config.kind
+        if kind in ("ridge", "auto"):
+            if self.delay == 1 or len(self.ridge) < LEAST_PAYMENTS:
+                return "none"
+            self.ridge.fit()
+            if kind == "auto" and self.unexplained > self.config.unexplained:
+                return "learned"
+            return "ridge"
+        return kind
+
+    def step(self, rng: np.random.Generator) -> Tensor:
+        """One step on the network, if it is in use; returns its loss."""
+        if self.used != "learned":
+            return torch.zeros(())
+        assert self._replay is not None, "begin was not called"
+        assert self._segments is not None, "begin was not called"
+        return self.network.step(self._replay, self._segments, rng)
+
+    def rewards(self, rows: Transitions) -> Tensor:
+        """The rewards `(n, 1)` of transitions of the replay."""
+        if self._rewards is not None:
+            return torch.from_numpy(self._rewards[rows.indices])[:, None]
+        if self.used == "learned":
+            columns = (rows.observations, rows.actions, rows.next_observations)
+            return self.network.rewards(*map(torch.from_numpy, columns))
+        return torch.from_numpy(rows.rewards)[:, None]
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that learning changes, by name (no copies)."""
-        return {
-            "network": self._network.flat,
-            "adam.mean": self._adam.mean,
-            "adam.square": self._adam.square,
-            "adam.steps": self._adam.steps,
-            "input.mean": self._input_mean,
-            "input.spread": self._input_spread,
-            "wage.mean": self._wage_mean,
-            "wage.spread": self._wage_spread,
-        }
+        """What taking in the same episodes again would not restore, by name (no copies)."""
+        return self.network.tensors()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over what `tensors` gave; learning goes on as if it had never stopped."""
-        for name, own in self.tensors().items():
-            found = tensors.get(name)
-            if found is None or found.shape != own.shape or found.dtype != own.dtype:
-                raise DataError(f"the credit state has no fitting '{name}'; was it another model?")
-        for name, own in self.tensors().items():
-            own.copy_(tensors[name])
-
-
-def _inputs(episodes: Episodes, indices: NDArray[np.int64]) -> Tensor:
-    """`(n, obs + act + obs)`: s, a and s' - s of transitions."""
-    batch = episodes.transitions(indices)
-    change = batch.next_observations - batch.observations
-    return torch.from_numpy(np.concatenate((batch.observations, batch.actions, change), axis=1))
-
-
-def _scale(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and spread of each column of `(n, size)` values; the spread of a constant one is 1."""
-    spread, mean = torch.std_mean(values, dim=0, correction=0)
-    return mean.float(), torch.where(spread > CONSTANT, spread, 1.0).float()
+        """Take over what `tensors` gave, after the same episodes were added."""
+        self.network.load_tensors(tensors)

@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from torch.nn.utils import parameters_to_vector
 
 from mcat.agents.context_policy import ContextPolicy
-from mcat.agents.policies import Policy, find_policy, packaged_policies
-from mcat.agents.transferred import TRANSLATOR_FILE, open_transfer
+from mcat.agents.policies import Policy
+from mcat.agents.policy_names import find_policy, packaged_policies
+from mcat.agents.transferred import open_transfer
 from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.safe_io import digest, load_safetensors
+from mcat.translator.policy import translator_file
 from mcat.types import AnyPolicy
 
 # A18: the paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
@@ -50,10 +53,10 @@ def collector_policy(
             then as `open_transfer` takes it.
         source: Which of the translator's tasks that is.
         runs: Where a mediocre policy is trained if none comes with the package.
-        announce: Told before such a training starts.
+        announce: Told before such a training starts, or that a translator is for another machine.
     """
     if translator is not None:
-        return _transferred(translator, name, task, source)
+        return _transferred(translator, name, task, source, announce)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     if name is None:
@@ -65,17 +68,19 @@ def collector_policy(
     return Collector(name, function, _weights(function))
 
 
-def _transferred(folder: Path, name: str | None, task: Task, source: str | None) -> Collector:
-    found = open_transfer(folder, name, task, source)
+def _transferred(
+    folder: Path, name: str | None, task: Task, source: str | None, announce: Callable[[str], None]
+) -> Collector:
+    found = open_transfer(folder, name, task, source, announce=announce)
     source_weights = _weights(found.policy.policy) or ""
-    arrays, _ = load_safetensors(folder / TRANSLATOR_FILE)
+    arrays, _ = load_safetensors(translator_file(folder))
     return Collector(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
 
 
 def _weights(policy: AnyPolicy) -> str | None:
     """A SHA-256 that tells policies apart wherever their files lie; None of one without weights."""
     if isinstance(policy, Policy):
-        return digest({"actor": policy.actor.flat.detach().numpy()})
+        return digest({"actor": parameters_to_vector(policy.actor.parameters()).numpy()})
     return digest(policy.arrays()) if isinstance(policy, ContextPolicy) else None
 
 
@@ -86,7 +91,7 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
         if packaged.task == dense and packaged.level == "mediocre":
             return packaged.path
     from mcat.agents.train import train
-    from mcat.agents.train_config import TrainConfig
+    from mcat.agents.train_config import PRESETS, TrainConfig
 
     steps = MEDIOCRE_STEPS.get(task.robot, DEFAULT_MEDIOCRE_STEPS)
     out = runs / f"{dense.label()}-mediocre"
@@ -97,5 +102,5 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
             f" ({steps:,} steps, about {steps / STEPS_PER_SECOND / 60:.0f} min on one core)"
         )
         resume = (out / "run.json").is_file()
-        train(TrainConfig(task=dense, out=out, steps=steps, resume=resume))
+        train(TrainConfig(task=dense, out=out, steps=steps, resume=resume, **PRESETS["paper"]))
     return path

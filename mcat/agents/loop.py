@@ -18,7 +18,8 @@ import torch
 
 from mcat.agents.algorithm import SHARED, Algorithm, Arena, Round
 from mcat.agents.evaluation import Evaluation
-from mcat.agents.mcat_config import MetaTrainConfig
+from mcat.agents.lengths import cut
+from mcat.agents.mcat_config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.rounds import load_rounds, save_round
 from mcat.agents.run_record import BEST_POLICY_FILE, POLICY_FILE
 from mcat.agents.runs import (
@@ -32,17 +33,16 @@ from mcat.agents.runs import (
 from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
-from mcat.errors import MissingInputError, UnstableError
+from mcat.errors import MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.safe_io import Arrays, io_errors
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
-EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "return")
+EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
 _COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals")
-RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,13 @@ class MetaTrainer:
     def __init__(
         self, config: MetaTrainConfig, arena: Arena, algorithm: Algorithm, out: Path
     ) -> None:
+        by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
+        if config.episode_lengths is not None and arena.horizon % arena.delay and not by_model:
+            raise UsageError(
+                f"episodes of random length leave steps unpaid where the horizon, {arena.horizon},"
+                f" is no multiple of the delay, {arena.delay}: add --credit auto or"
+                " --episode-lengths none"
+            )
         self.config, self.arena, self.algorithm, self.out = config, arena, algorithm, out
         self.env = arena.make(range(len(arena.train)))
         self.evaluation = Evaluation(arena, config.evaluation_episodes, config.seed)
@@ -122,7 +129,7 @@ class MetaTrainer:
         return new, {
             "step": self.step,
             "iteration": self.iteration,
-            "collect/return": float(np.mean(new.returns)),
+            "collect/return": float(np.mean(new.paces(self.arena.horizon))),
             "collect/transferred": float(np.mean([driver in others for driver in new.drivers])),
             **evaluated,
             **learned,
@@ -132,29 +139,43 @@ class MetaTrainer:
         }
 
     def _collect(self) -> Round:
-        """One episode of each training task."""
+        """As many steps of each training task as a whole episode has, in one piece or several."""
         drivers = self.algorithm.plan()
-        tasks = range(len(drivers))
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
-        policy = self.algorithm.explorer(drivers)
-        found = list(roll_out(self.env, policy, seed=seed, noise=(0.0, 0.0), episodes=len(drivers)))
+        lengths = [self.arena.horizon]
+        if self.config.episode_lengths is not None:
+            rng = np.random.default_rng(seed.spawn(1)[0])
+            lengths = cut(
+                self.config.episode_lengths,
+                horizon=self.arena.horizon,
+                delay=self.arena.delay,
+                rng=rng,
+            )
+        seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
         episodes = EpisodeStore(self.arena.observation_size, self.arena.action_size)
-        for task, episode in zip(tasks, found, strict=True):
-            self.unstable[task] = 0 if episode else self.unstable[task] + 1
-            if self.unstable[task] == MAX_UNSTABLE:
-                raise UnstableError(
-                    f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
-                    " choose milder physics"
-                )
-            if episode:
-                episodes.append_episode(**episode, task=task)
+        drove: list[str] = []
+        for length, piece in zip(lengths, seeds, strict=True):
+            policy = self.algorithm.explorer(drivers)
+            found = roll_out(
+                self.env, policy, seed=piece, noise=(0.0, 0.0), episodes=len(drivers), steps=length
+            )
+            for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
+                self._watch_stability(task, stable=episode is not None)
+                if episode:
+                    episodes.append_episode(**episode, task=task)
+                    drove.append(driver)
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
-        return Round(
-            step=self.step + len(drivers) * self.arena.horizon,
-            episodes=episodes,
-            drivers=tuple(d for d, episode in zip(drivers, found, strict=True) if episode),
-        )
+        step = self.step + len(drivers) * self.arena.horizon
+        return Round(step=step, episodes=episodes, drivers=tuple(drove))
+
+    def _watch_stability(self, task: int, *, stable: bool) -> None:
+        self.unstable[task] = 0 if stable else self.unstable[task] + 1
+        if self.unstable[task] == MAX_UNSTABLE:
+            raise UnstableError(
+                f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
+                " choose milder physics"
+            )
 
     # --- what a run leaves behind ---------------------------------------------------------
 
@@ -179,10 +200,11 @@ class MetaTrainer:
                 "iteration": self.iteration,
                 "task": self.arena.train[task],
                 "driver": driver,
+                "length": int(length),
                 "return": float(value),
             }
-            for task, driver, value in zip(
-                new.episodes.tasks, new.drivers, new.returns, strict=True
+            for task, driver, length, value in zip(
+                new.episodes.tasks, new.drivers, new.episodes.lengths, new.returns, strict=True
             )
         ]
 
@@ -190,7 +212,8 @@ class MetaTrainer:
         """What each task earned and who drove it, in a line."""
         short = {name: name.partition("-")[2] or name for name in self.arena.train}
         parts = [f"iteration {self.iteration}"]
-        for task, driver, value in zip(new.episodes.tasks, new.drivers, new.returns, strict=True):
+        paces = new.paces(self.arena.horizon)
+        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             by = "" if driver == SHARED else f" by {short.get(driver, driver)}"
             parts.append(f"{short[self.arena.train[task]]}{by}: {value:,.0f}")
         if self.earned:

@@ -18,12 +18,12 @@ from torch import Tensor
 from mcat.agents.algorithm import RANDOM, SHARED, Arena, Pulse, Round
 from mcat.agents.context_policy import ContextPolicy, Deployment
 from mcat.agents.context_td3 import LOSSES, PolicyUpdates
-from mcat.agents.credit import CreditModel
+from mcat.agents.credit import Credit
 from mcat.agents.exploration import Exploration
+from mcat.agents.learners import make_learner
 from mcat.agents.mcat_config import MCATConfig
 from mcat.agents.selection import Selection
 from mcat.agents.sil import SelfImitation
-from mcat.agents.td3 import TD3
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
@@ -34,6 +34,7 @@ from mcat.translator.online_cycle import CycleLearner
 HELD_OUT = 10  # one round of so many is kept from C and F, to judge them by; the second is first
 NOTHING = float("nan")  # logged where a phase did not take place
 DYNAMICS = ("losses/forward", "losses/contrastive", "model/forward_steps", "model/forward_error")
+CREDIT = ("credit/unexplained", "credit/linear")
 MISMATCHES = ("model/mismatch_untranslated", "model/mismatch_translated")
 
 
@@ -46,7 +47,7 @@ class MCAT:
         seed: Every random draw follows from it.
     """
 
-    metrics = (*DYNAMICS, *MISMATCHES, *(f"losses/{name}" for name in LOSSES))
+    metrics = (*DYNAMICS, *MISMATCHES, *(f"losses/{name}" for name in LOSSES), *CREDIT)
 
     def __init__(self, arena: Arena, config: MCATConfig, seed: np.random.SeedSequence) -> None:
         self.arena, self.config = arena, config
@@ -70,12 +71,18 @@ class MCAT:
         self.translator = learner(self.models.model, config.action, seed=translator)  # H
         self.rngs |= {"models": self.models.rng, "translator": self.translator.rng}
         inputs = arena.observation_size + config.context.context_size
-        self.td3 = TD3(inputs, arena.action_size, config.td3, _generator(agent))  # π, Q1, Q2
-        self.policy = ContextPolicy.of(self.td3.actor, self.models.model)
-        self.credit = CreditModel(*sizes, config.credit, _generator(credit))
+        self.learner = make_learner(config, inputs, arena.action_size, _generator(agent))  # π, Q
+        self.policy = ContextPolicy.of(self.learner.actor, self.models.model)
+        self.credit = Credit(
+            *sizes,
+            config.credit,
+            delay=arena.delay,
+            horizon=arena.horizon,
+            generator=_generator(credit),
+        )
         self.replay = EpisodeStore(*sizes, capacity=config.replay_capacity)  # B
         self.rounds = np.zeros(0, np.int64)  # of each episode in it
-        self.imitation = SelfImitation(*sizes, config.imitation, config.td3.discount)  # D
+        self.imitation = SelfImitation(*sizes, config.imitation, config.discount)  # D
         self.selection = Selection(tasks, config.selection)  # R
         self.step = self.collected = 0
 
@@ -117,7 +124,9 @@ class MCAT:
         rounds = np.append(self.rounds, np.full(new.episodes.num_episodes, number))
         self.rounds = rounds[len(rounds) - self.replay.num_episodes :]  # the store drops the oldest
         self.imitation.add(new.episodes)
-        for task, driver, value in zip(new.episodes.tasks, new.drivers, new.returns, strict=True):
+        self.credit.add(new.episodes)
+        paces = new.paces(self.arena.horizon)
+        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             if driver != RANDOM:
                 source = None if driver == SHARED else self.arena.train.index(driver)
                 self.selection.add(new.step, int(task), source, float(value))
@@ -159,16 +168,16 @@ class MCAT:
     def _learn_to_act(self, pulse: Pulse | None) -> dict[str, float]:
         """Algorithm 2: one update per collected step, or as many as configured."""
         if pulse is None:
-            return {f"losses/{name}": NOTHING for name in LOSSES}
+            return dict.fromkeys((*(f"losses/{name}" for name in LOSSES), *CREDIT), NOTHING)
         update = PolicyUpdates(
-            self.td3,
+            self.learner,
             self.policy,
             self.replay,
             imitation=self.imitation if self.config.imitate else None,
             credit=self.credit,
-            delay=self.arena.delay,
             rng=self.rngs["sampling"],
             batch_size=self.config.batch_size,
+            scale_rewards=self.config.scale_rewards,
         )
         updates = max(1, round(self.collected * self.config.updates_per_step))
         sums = torch.zeros(len(LOSSES))
@@ -177,7 +186,9 @@ class MCAT:
             sums += update()
             _require_finite(sums)  # at once: the first loss to go takes the others with it
         means = (sums / updates).tolist()
-        return {f"losses/{name}": mean for name, mean in zip(LOSSES, means, strict=True)}
+        found = {f"losses/{name}": mean for name, mean in zip(LOSSES, means, strict=True)}
+        linear = float(self.credit.used == "ridge")
+        return found | dict(zip(CREDIT, (self.credit.unexplained, linear), strict=True))
 
     @property
     def _tasks(self) -> range:
@@ -201,7 +212,7 @@ class MCAT:
     def tensors(self) -> dict[str, Tensor]:
         """All networks, optimisers and priorities."""
         parts = {
-            "td3": self.td3.tensors(),
+            "learner": self.learner.tensors(),
             "models": self.models.tensors(),
             "translator": self.translator.tensors(),
             "imitation": self.imitation.tensors(),
@@ -226,7 +237,7 @@ class MCAT:
                 if key.startswith(f"{name}/")
             }
 
-        self.td3.load_tensors(part("td3"))
+        self.learner.load_tensors(part("learner"))
         self.models.load_tensors(part("models"))
         tasks = [self.replay.task(task) for task in self._tasks]
         self.translator.load_tensors(part("translator"), tasks)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mcat.agents.credit import CreditConfig
-from mcat.agents.selection import SelectionConfig
-from mcat.agents.sil import ImitationConfig
-from mcat.agents.td3 import TD3Config
+from mcat.agents.configs import (
+    CreditConfig,
+    CrossQConfig,
+    ImitationConfig,
+    LearnerKind,
+    SelectionConfig,
+    TD3Config,
+)
+from mcat.agents.lengths import check_limits
 from mcat.envs.families import family as find_family
 from mcat.envs.tasks import Family
 from mcat.errors import UsageError
-from mcat.translator.action import ActionConfig
-from mcat.translator.context import ContextConfig
+from mcat.translator.configs import ActionConfig, ContextConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +25,9 @@ class MCATConfig:
     """How MCAT learns; the defaults are those of preset `cpu`.
 
     Attributes:
+        learner: What learns π and its critics: TD3 as in the paper, or CrossQ.
+        scale_rewards: Give it rewards in units of their spread, and without their mean where that
+            changes nothing but the critics' ease (see `PolicyUpdates`).
         transfer: Let translated policies of other tasks collect episodes.
         imitate: Self-imitation.
         translator: H of the paper, or the one of Zhang et al. 2020 in its place (D.6).
@@ -35,6 +42,8 @@ class MCATConfig:
         action: H; `steps` are per iteration.
     """
 
+    learner: LearnerKind = "td3"
+    scale_rewards: bool = False
     transfer: bool = True
     imitate: bool = True
     translator: Literal["ours", "cycle"] = "ours"
@@ -46,6 +55,7 @@ class MCATConfig:
     updates_per_step: float = 1.0
     good_enough: float | None = None
     td3: TD3Config = field(default_factory=TD3Config)
+    crossq: CrossQConfig = field(default_factory=CrossQConfig)
     context: ContextConfig = field(
         default_factory=lambda: ContextConfig(
             learning_rate=1e-3,
@@ -71,6 +81,13 @@ class MCATConfig:
         if self.context.decay:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
 
+    @property
+    def discount(self) -> float:
+        """γ of the learner."""
+        return self.crossq.discount if self.learner == "crossq" else self.td3.discount
+
+
+RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
 """By robot, the thresholds of §1.9 (squared errors of two batches) as mean absolute errors."""
@@ -111,7 +128,14 @@ _RELEASED = replace(
 _CPU = MCATConfig()
 # Self-imitation takes payments for the value of the steps just before them, which contradicts the
 # credit that was learned; together they learned far more slowly (docs/metatrain.md).
-_FAST = replace(_CPU, imitate=False, credit=CreditConfig(kind="learned"))
+_FAST = replace(
+    _CPU,
+    learner="crossq",
+    scale_rewards=True,
+    imitate=False,
+    start_steps=10_000,
+    credit=CreditConfig(kind="auto"),
+)
 _SMOKE = MCATConfig(
     start_steps=5000,
     updates_per_step=0.01,
@@ -141,6 +165,9 @@ class MetaTrainConfig:
         delay: Steps between two payments of reward; None for the family's own.
         steps: Environment steps in all, over all tasks.
         seed: The root of all random numbers.
+        episode_lengths: The shortest and the longest episode to collect; the lengths are drawn at
+            random (see `lengths.draw_length`). One number means up to the horizon, None whole
+            episodes. Evaluation always runs whole ones.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
         threads: torch threads; the last bits depend on it.
@@ -151,6 +178,7 @@ class MetaTrainConfig:
     delay: int | None = None
     steps: int = 200_000
     seed: int = 0
+    episode_lengths: tuple[int, ...] | None = None
     evaluate_every: int = 5
     evaluation_episodes: int = 5
     threads: int = 1
@@ -164,6 +192,8 @@ class MetaTrainConfig:
             raise UsageError(f"seed must be 0 or more, not {self.seed}")
         if self.delay is not None and self.delay < 1:
             raise UsageError(f"delay must be at least 1, not {self.delay}")
+        if self.episode_lengths is not None:
+            check_limits(self.episode_lengths)
         find_family(self.family)
 
     @property
@@ -174,7 +204,7 @@ class MetaTrainConfig:
 
 
 PRESETS: dict[str, MetaTrainConfig] = {
-    "fast": MetaTrainConfig(mcat=_FAST),
+    "fast": MetaTrainConfig(episode_lengths=(100,), mcat=_FAST),
     "cpu": MetaTrainConfig(mcat=_CPU),
     "paper": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_PRINTED),
     "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),

@@ -12,16 +12,17 @@ import torch
 
 from mcat.agents.algorithm import Arena
 from mcat.agents.limits import require_bearable, require_room
-from mcat.agents.loop import RESUME_MAY_CHANGE, MetaTrainer, MetaTrainResult
+from mcat.agents.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.mcat import MCAT
-from mcat.agents.mcat_config import GOOD_ENOUGH, MetaTrainConfig
+from mcat.agents.mcat_config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
 from mcat.agents.runs import create_run_folder, note_other_code, provenance, remove_stale_files
 from mcat.config import differences, from_json, overlay, to_json
 from mcat.errors import DataError, UsageError
 from mcat.formats import stamp
 from mcat.interrupts import Interrupts
-from mcat.safe_io import claimed, read_json, write_json
+from mcat.safe_io import read_json, write_json
+from mcat.workplaces import claimed
 
 
 def metatrain(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mcat.agents.td3 import Batch
+from mcat.agents.learner import Batch
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import digest, load_safetensors, save_safetensors
 
@@ -53,6 +53,16 @@ class Replay:
         """Draw `size` transitions uniformly, with replacement."""
         rows = self._rows[rng.integers(min(self.added, self.capacity), size=size)]
         return Batch(*torch.split(torch.from_numpy(rows), self._widths, dim=1))
+
+    def latest(self, count: int) -> Batch:
+        """The last `count` transitions, oldest first."""
+        places = np.arange(self.added - count, self.added) % self.capacity
+        return Batch(*torch.split(torch.from_numpy(self._rows[places]), self._widths, dim=1))
+
+    @property
+    def ends(self) -> bool:
+        """Whether an episode in it ended by itself, not by the time limit."""
+        return bool(self._rows[: min(self.added, self.capacity), -1].any())
 
     def latest_actions(self, count: int) -> Floats:
         """The actions of the last `count` transitions, oldest first."""

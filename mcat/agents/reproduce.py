@@ -2,7 +2,7 @@
 
 A row is what a user would do by hand: collect the logs, translate by every method and from every
 seed. All of it lies in one work folder and a finished step is never done again, so a run can be
-stopped and repeated, and several processes may work on different rows.
+stopped and repeated, and several processes may work in one folder.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ from typing import Any
 import numpy as np
 
 from mcat.agents.paper_tables import TABLES, Log, Row
-from mcat.agents.policies import find_source_policy, packaged_path
+from mcat.agents.policy_names import find_source_policy, packaged_path
 from mcat.agents.runs import provenance
 from mcat.agents.transfer import translate
 from mcat.agents.transfer_config import TransferConfig
-from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
-from mcat.agents.transferred import RESULT_FILE
-from mcat.datasets.collect import CollectConfig, collect
-from mcat.errors import UsageError, unknown
-from mcat.safe_io import read_json
+from mcat.agents.transfer_result import (
+    ON_SOURCE,
+    RESULT_FILE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    TransferResult,
+)
+from mcat.datasets.shards import discard_shards
+from mcat.errors import CannotCreateError, UsageError, unknown
+from mcat.safe_io import io_errors, is_file, read_json
 from mcat.translator.correspondence import CORRESPONDENCES
 from mcat.translator.recipes import RECIPES
+from mcat.workplaces import BusyError, tidy_folder
 
 Say = Callable[[str], None]
 
@@ -88,11 +94,14 @@ class Cell:
 
 
 def reproduce(config: ReproduceConfig, say: Say = lambda text: None) -> dict[str, Any]:
-    """Do what is missing of the chosen rows and return all that is done, as JSON types."""
-    for row in config.chosen:
-        for method in row.methods:
-            for seed in config.seeds:
-                _translation(config, row, method, seed, say)
+    """Do what is missing of the chosen rows and return all that is done, as JSON types.
+
+    What other processes are making at the time is left to them, and waited for in the end.
+    """
+    cells = [(row, m, seed) for row in config.chosen for m in row.methods for seed in config.seeds]
+    for wait in (False, True):
+        for cell in cells:
+            _translation(config, *cell, say, wait=wait)
     return summarise(config)
 
 
@@ -145,11 +154,26 @@ def _mean(result: TransferResult, label: str) -> float:
     return next(returns.mean for returns in result.returns if returns.label == label)
 
 
-def _translation(config: ReproduceConfig, row: Row, method: str, seed: int, say: Say) -> None:
-    """One translator, unless it is there already."""
+def _translation(
+    config: ReproduceConfig, row: Row, method: str, seed: int, say: Say, *, wait: bool
+) -> None:
+    """One translator, unless it is there or, if we do not `wait`, another process is at it."""
     folder = _folder(config, row, method, seed)
-    if (folder / RESULT_FILE).is_file():
-        return
+    while not is_file(folder / RESULT_FILE):
+        try:
+            _translate(config, row, method, seed, say)
+        except BusyError as busy:
+            say(f"{busy.what} is being made by {busy.owner}: {'waiting' if wait else 'left to it'}")
+            if not wait:
+                return
+            busy.wait()
+        except CannotCreateError:
+            if not is_file(folder / RESULT_FILE):  # else another process has just made it
+                raise
+    tidy_folder(folder)
+
+
+def _translate(config: ReproduceConfig, row: Row, method: str, seed: int, say: Say) -> None:
     sources, targets, tasks = (
         tuple(str(_log(config, log, say)) for log in logs)
         for logs in (
@@ -172,7 +196,7 @@ def _translation(config: ReproduceConfig, row: Row, method: str, seed: int, say:
             reward_aware=method == "reward-aware",
             seed=seed,
             threads=config.threads,
-            out=folder,
+            out=_folder(config, row, method, seed),
             quiet=config.quiet,
         )
     )
@@ -188,10 +212,14 @@ def _policy(row: Row) -> str | None:
 def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
     """A log, collected unless it is there already."""
     path = config.work / "logs" / f"{log.name}.h5"
-    if path.is_file():
+    if is_file(path):
+        discard_shards(path)
         return path
+    from mcat.datasets.collect import CollectConfig, collect
+
     say(f"collecting {path.name}")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with io_errors(path.parent, "write"):
+        path.parent.mkdir(parents=True, exist_ok=True)
     name, owner = log.policy
     function = (
         None if name == "random" else find_source_policy(name, owner, np.random.default_rng(0))
@@ -214,4 +242,4 @@ def _folder(config: ReproduceConfig, row: Row, method: str, seed: int) -> Path:
 
 def _finished(config: ReproduceConfig, row: Row, method: str, seed: int) -> TransferResult | None:
     path = _folder(config, row, method, seed) / RESULT_FILE
-    return TransferResult.from_json(read_json(path)) if path.is_file() else None
+    return TransferResult.from_json(read_json(path)) if is_file(path) else None

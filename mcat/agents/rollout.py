@@ -89,7 +89,7 @@ def episode_returns(
     watch: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> NDArray[np.float64]:
     """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
-    obs, _ = env.reset(seed=seed)
+    obs, _ = env.reset(seed=seed, options={"park": True})
     act = begun(policy)
     returns = np.zeros(env.num_envs)
     over = np.zeros(env.num_envs, dtype=bool)

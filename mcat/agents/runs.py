@@ -7,7 +7,6 @@ import importlib.metadata
 import io
 import os
 import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -15,19 +14,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import mcat
+from mcat.agents.event_file import EventFile
 from mcat.config import differences
 from mcat.errors import CannotCreateError, DataError, McatError
 from mcat.formats import require_format, stamp
-from mcat.safe_io import Arrays, io_errors, load_safetensors, new_file, save_safetensors
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+from mcat.safe_io import (
+    Arrays,
+    io_errors,
+    load_safetensors,
+    new_file,
+    remove_stale_parts,
+    save_safetensors,
+)
 
 Row = dict[str, float]
 
-_PACKAGES = ("mcat", "torch", "numpy", "mujoco", "gymnasium", "metaworld")
+_PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
 # What taking over a checkpoint raises if it holds something else than it should.
 _MISFITS = (
     KeyError,
@@ -38,13 +43,12 @@ _MISFITS = (
     OverflowError,
     RuntimeError,
 )
-_PART = re.compile(r"\..+\.part-[0-9a-f]{32}")  # as `new_file` names them
 _FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
 
 
 def provenance() -> dict[str, Any]:
     """Who made a file and with what: command, commit, versions, machine."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "mcat": mcat.__version__}
     for name in _PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
@@ -101,12 +105,12 @@ def create_run_folder(path: Path) -> None:
 
 
 def remove_stale_files(path: Path) -> None:
-    """Remove the unfinished files a killed process left; call it while the run is claimed."""
-    with io_errors(path, "write"):
-        for folder in (path, path / "checkpoints", path / "replay"):
-            for part in folder.glob(".*.part-*"):
-                if _PART.fullmatch(part.name) and part.is_file():  # nobody else's
-                    part.unlink(missing_ok=True)
+    """Remove the unfinished files a killed process left; call it while the run is claimed.
+
+    Only where a run writes: what else lies in its folder is the user's.
+    """
+    for folder in (path, path / "checkpoints", path / "replay"):
+        remove_stale_parts(folder)
 
 
 class Log:
@@ -173,7 +177,7 @@ class Metrics:
     def __init__(self, log: Log, until: int) -> None:
         self._log, self._until = log, until
         self._begun = False
-        self._board: SummaryWriter | None = None
+        self._board: EventFile | None = None
 
     def __enter__(self) -> Metrics:
         return self
@@ -193,12 +197,11 @@ class Metrics:
             self._board.flush()
 
 
-def _tensorboard(folder: Path, until: int) -> SummaryWriter | None:
+def _tensorboard(folder: Path, until: int) -> EventFile | None:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return EventFile(folder, until)
     except ImportError:
         return None
-    return SummaryWriter(str(folder), purge_step=until + 1 if until else None)
 
 
 def save_checkpoint(

@@ -6,32 +6,11 @@ The rule of Algorithm 1, with the details of A17.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from mcat.agents.configs import SelectionConfig
 from mcat.errors import DataError, UsageError
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionConfig:
-    """When to believe that a transferred policy is better.
-
-    Attributes:
-        memory: G, the environment steps of the run for which a return counts.
-        margin: How much better it must be, as a fraction of the shared policy's mean return: 0 as
-            printed, 0.5 in the authors' prototype.
-    """
-
-    memory: int = 20_000
-    margin: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
-        if self.memory < 1:
-            raise UsageError(f"memory must be at least 1 step, not {self.memory}")
-        if not self.margin >= 0:
-            raise UsageError(f"margin must not be negative, not {self.margin}")
 
 
 class _Entry(NamedTuple):

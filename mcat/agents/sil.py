@@ -7,51 +7,18 @@ followed it: L_sil = Σ_l w max(R - Q_l, 0)² (A19).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mcat.agents.configs import ImitationConfig
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes, Floats, Indices
 from mcat.errors import DataError, UsageError
 
 SMALLEST_PRIORITY = 1e-6  # so that every row is drawn now and then
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImitationConfig:
-    """Oh's numbers for MuJoCo (algorithms.md §7).
-
-    Attributes:
-        capacity: Transitions to keep; the oldest episodes go first.
-        batch_size: Rows per critic update.
-        alpha: How much priorities count: 0 not at all.
-        beta: How much of the bias that comes with them the importance weights take back.
-        weight: Of L_sil next to L_td3.
-        positive_only: Keep only episodes in which some reward is positive.
-        clip: The largest priority, 1 in Oh's code. There rewards are normalised; at MuJoCo's own
-            scale it would make all undervalued rows nearly equal, so None: no clip.
-    """
-
-    capacity: int = 50_000
-    batch_size: int = 256
-    alpha: float = 0.6
-    beta: float = 0.1
-    weight: float = 1.0
-    positive_only: bool = True
-    clip: float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
-        if self.capacity < 1 or self.batch_size < 1:
-            raise UsageError("capacity and batch_size of self-imitation must be positive")
-        if not all(number >= 0 for number in (self.alpha, self.beta, self.weight)):
-            raise UsageError("alpha, beta and weight of self-imitation must not be negative")
-        if self.clip is not None and not self.clip > 0:
-            raise UsageError(f"clip of self-imitation must be positive, not {self.clip}")
 
 
 class SelfImitation:

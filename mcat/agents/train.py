@@ -1,23 +1,24 @@
-"""From a configuration to a training run in a folder, and back into one that was stopped."""
+"""Training a policy for a single task, in a folder of its own, and going on with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
 from mcat.agents.runs import create_run_folder, note_other_code, provenance, remove_stale_files
 from mcat.agents.train_config import RESUME_MAY_CHANGE, TrainConfig
-from mcat.agents.trainer import Trainer, TrainResult
 from mcat.config import differences
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.formats import stamp
 from mcat.interrupts import Interrupts
-from mcat.safe_io import claimed, read_json, write_json
+from mcat.safe_io import read_json, write_json
+from mcat.workplaces import claimed
+
+if TYPE_CHECKING:
+    from mcat.agents.trainer import TrainResult
 
 
 def train(config: TrainConfig, announce: Callable[[str], None] = lambda text: None) -> TrainResult:
@@ -32,6 +33,10 @@ def train(config: TrainConfig, announce: Callable[[str], None] = lambda text: No
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came and everything is saved.
     """
+    import torch  # a run that cannot go on is told of before the seconds it takes
+
+    from mcat.agents.trainer import Trainer
+
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
         trainer = Trainer(config)  # refuses what cannot work before anything is made

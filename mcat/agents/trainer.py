@@ -1,4 +1,4 @@
-"""The loop of single-task TD3: act, learn, evaluate, log, save; resumed exact to the bit.
+"""One task being learned: the step, and a state that can be saved between any two of them.
 
 A checkpoint may fall into the middle of an episode: it keeps the episode's seed, and the replay
 has its actions, which is enough to bring it back (`rollout.Episode`).
@@ -15,9 +15,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
+from mcat.agents.learners import make_learner
+from mcat.agents.lengths import draw_length
 from mcat.agents.policies import save_policy
 from mcat.agents.replay import Replay, saved_rows
+from mcat.agents.rewards import Rewards
 from mcat.agents.rollout import Episode, Evaluator
 from mcat.agents.runs import (
     Log,
@@ -28,7 +32,6 @@ from mcat.agents.runs import (
     save_checkpoint,
     take_over,
 )
-from mcat.agents.td3 import TD3
 from mcat.agents.train_config import TrainConfig
 from mcat.errors import DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
@@ -47,6 +50,7 @@ COLUMNS = (
     "charts/SPS",
     "time/seconds",
 )
+RESCALE_EVERY = 1000  # updates between looks at the size of rewards
 CHECK_EVERY = 100  # updates between looks at losses and weights
 MAX_UNSTABLE = 10  # episodes in a row that may end by diverging physics
 # The plain values of a `Trainer` that a checkpoint keeps.
@@ -54,6 +58,7 @@ _COUNTERS = (
     "step",
     "seconds",
     "unstable",
+    "limit",
     "finished",
     "episodes",
     "loss_count",
@@ -80,8 +85,10 @@ class Trainer:
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, acting, sampling, episodes, evaluation = np.random.SeedSequence(config.seed).spawn(5)
         generator = torch.Generator().manual_seed(int(agent.generate_state(1, np.uint64)[0] >> 1))
-        self.agent = TD3(spec.observation_size, spec.action_size, config.td3, generator)
-        self.replay = Replay(spec.observation_size, spec.action_size, config.replay_capacity)
+        sizes = spec.observation_size, spec.action_size
+        self.agent = make_learner(config, *sizes, generator)
+        self.replay = Replay(*sizes, config.replay_capacity)
+        self.rewards = Rewards(config, self.replay)
         self.rngs = {
             "acting": np.random.default_rng(acting),
             "sampling": np.random.default_rng(sampling),
@@ -156,7 +163,7 @@ class Trainer:
             self.replay.save_segment(self.segments)
         if self.step > self.config.start_steps:
             self._learn()
-        if taken.over:
+        if taken.over or self.episode.length >= self.limit:
             self._end_episode(taken.fault)
 
     def _choose_action(self) -> NDArray[np.float32]:
@@ -168,8 +175,11 @@ class Trainer:
         return action.clip(-1, 1)
 
     def _learn(self) -> None:
-        batch = self.replay.sample(self.rngs["sampling"], self.config.batch_size)
-        losses = self.agent.update(batch)
+        rng = self.rngs["sampling"]
+        if self.agent.updates % RESCALE_EVERY == 0:
+            self.rewards.measure(rng)
+        batch = self.replay.sample(rng, self.config.batch_size)
+        losses = self.agent.update(self.rewards.of(batch))
         self.loss_sums += torch.stack((losses.critic, losses.actor))
         self.loss_count += 1
         if self.agent.updates % CHECK_EVERY == 0:
@@ -180,8 +190,8 @@ class Trainer:
         for name, values in (
             ("critic loss", self.loss_sums[0]),
             ("actor loss", self.loss_sums[1]),
-            ("critics", self.agent.critics.flat),
-            ("actor", self.agent.actor.flat),
+            ("critics", nn.utils.parameters_to_vector(self.agent.critics.parameters())),
+            ("actor", nn.utils.parameters_to_vector(self.agent.actor.parameters())),
         ):
             if not values.isfinite().all():
                 raise DivergedError(
@@ -190,11 +200,19 @@ class Trainer:
                 )
 
     def _begin_episode(self) -> None:
-        self.episode.begin(int(self.rngs["episodes"].integers(2**31)))
+        task, rng = self.config.task, self.rngs["episodes"]
+        self.episode.begin(int(rng.integers(2**31)))
+        self.limit = task.horizon
+        if self.config.episode_lengths is not None:
+            self.limit = draw_length(
+                self.config.episode_lengths, horizon=task.horizon, delay=task.delay, rng=rng
+            )
 
     def _end_episode(self, fault: str | None) -> None:
         self.finished.append([self.episode.earned, self.episode.length])
         self.episodes += 1
+        if fault is None:
+            self.rewards.take_in(self.episode.length)
         self.unstable = self.unstable + 1 if fault else 0
         if self.unstable == MAX_UNSTABLE:
             raise UnstableError(
@@ -239,7 +257,7 @@ class Trainer:
             **provenance(),
         }
         path = self._policy_path(self.step)
-        save_policy(path, self.agent, self.config.task, metadata, overwrite=True)
+        save_policy(path, self.agent.actor, self.config.task, metadata, overwrite=True)
 
     def _policy_path(self, step: int) -> Path:
         return self.config.out / f"policy-{step}.safetensors"
@@ -250,8 +268,10 @@ class Trainer:
         """Write a checkpoint from which `resume` goes on as if nothing had happened."""
         self._check_finite()
         tensors: Arrays = {
-            f"td3.{name}": tensor.detach().numpy() for name, tensor in self.agent.tensors().items()
+            f"agent/{name}": tensor.detach().numpy()
+            for name, tensor in self.agent.tensors().items()
         }
+        tensors |= {f"rewards/{name}": array for name, array in self.rewards.arrays().items()}
         tensors["replay.tail"] = self.replay.tail()
         tensors["loss_sums"] = self.loss_sums.numpy()
         state = {
@@ -290,8 +310,13 @@ class Trainer:
                 state["replay_seals"],
             )  # fmt: skip
             seed, length = index(state["episode_seed"]), index(state["episode_length"])
-            self.agent.load_tensors(
-                {name.removeprefix("td3."): torch.from_numpy(a) for name, a in tensors.items()}
-            )
+            agent, rewards = (_part(tensors, name) for name in ("agent", "rewards"))
+            self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
+            self.rewards.load_arrays(rewards)
             self.log.restore(state["log"], announce)
         self.episode.bring_back(seed, self.replay.latest_actions(length))
+
+
+def _part(tensors: Arrays, name: str) -> Arrays:
+    prefix = f"{name}/"
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

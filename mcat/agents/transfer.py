@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import torch
 
 from mcat.agents.runs import provenance
 from mcat.agents.transfer_config import TransferConfig
@@ -17,30 +16,40 @@ from mcat.agents.transfer_data import (
     require_apart,
     require_equal_spaces,
     require_own_names,
+    require_rewards,
+    require_same_rate,
 )
-from mcat.agents.transfer_jobs import Stopwatch, translate_many, translate_pair
-from mcat.agents.transfer_result import Machine, TransferResult
-from mcat.agents.transferred import RESULT_FILE, TRANSLATOR_FILE
+from mcat.agents.transfer_result import RESULT_FILE, Machine, TransferResult
 from mcat.errors import CannotCreateError
-from mcat.safe_io import new_folder, write_json
+from mcat.progress import Stopwatch
+from mcat.safe_io import io_errors, write_json
+from mcat.translator.configs import TRANSLATOR_FILE
+from mcat.workplaces import new_folder, tidy_folder
+
+_RESULT_FILES = {TRANSLATOR_FILE, RESULT_FILE, "report.html"}  # and pictures
+_RESULT_BYTES = 4_000_000  # of the largest preset, with all pictures
 
 
 def translate(
-    config: TransferConfig, announce: Callable[[str], None] = lambda text: None
+    config: TransferConfig,
+    announce: Callable[[str], None] = lambda text: None,
+    add_pages: Callable[[TransferResult, Path], object] = lambda result, folder: None,
 ) -> TransferResult:
     """Load and check the logs, train, run episodes, and write translator and result into a folder.
 
     Args:
         config: What to do.
         announce: Told what is odd about the logs before training starts.
+        add_pages: Writes what else the folder shall hold, before it takes its name.
 
     Raises:
-        CannotCreateError: if the folder exists; nothing is lost then, nor if anything later fails.
+        CannotCreateError: before training, if the folder exists, cannot be made, or is being made
+            by another process; nothing is lost then, nor if anything later fails.
+        StorageError: before training, if the disk is full.
         DataError: if the logs cannot be learned from.
     """
     if config.out is not None:
         require_replaceable(config.out, overwrite=config.overwrite)
-    torch.set_num_threads(config.threads)
     watch = Stopwatch()
     with watch.time("load"):
         logs = _load(config)
@@ -51,8 +60,14 @@ def translate(
         announce(f"note: {note}")
     out = config.out or default_folder(machines)
     require_replaceable(out, overwrite=config.overwrite)
+
+    import torch  # only now: logs that will not do are told of before the seconds it takes
+
+    from mcat.agents.transfer_jobs import translate_many, translate_pair
+
+    torch.set_num_threads(config.threads)
     job = translate_many if config.tasks else translate_pair
-    with new_folder(out, overwrite=config.overwrite) as folder:
+    with new_folder(out, overwrite=config.overwrite, needed_bytes=_RESULT_BYTES) as folder:
         translator, found = job(config, logs, watch)
         made_by = provenance()
         result = TransferResult(
@@ -69,6 +84,7 @@ def translate(
         )
         translator.save(folder / TRANSLATOR_FILE)
         write_json(folder / RESULT_FILE, result.to_json())
+        add_pages(result, folder)
     return result
 
 
@@ -84,15 +100,25 @@ def require_replaceable(path: Path, *, overwrite: bool) -> None:
     Raises:
         CannotCreateError: if there is something at `path`.
     """
-    if not (path.exists() or path.is_symlink()):
-        return
-    if not overwrite:
-        raise CannotCreateError(f"{path} exists already: pass --overwrite or choose another --out")
-    if path.is_symlink() or not (path / RESULT_FILE).is_file():
-        raise CannotCreateError(
-            f"{path} is not the result of a translation and will not be replaced: choose another"
-            " --out"
-        )
+    tidy_folder(path)
+    with io_errors(path, "write"):
+        if not os.path.lexists(path):
+            return
+        if not overwrite:
+            raise CannotCreateError(
+                f"{path} exists already: pass --overwrite or choose another --out"
+            )
+        if path.is_symlink() or not (path / RESULT_FILE).is_file():
+            raise CannotCreateError(
+                f"{path} is not the result of a translation and will not be replaced: choose"
+                " another --out"
+            )
+        for entry in path.iterdir():
+            if entry.name not in _RESULT_FILES and entry.suffix != ".png":
+                raise CannotCreateError(
+                    f"{path} holds {entry.name}, which is not of a translation, and will not be"
+                    " replaced: move that away or choose another --out"
+                )
 
 
 def _load(config: TransferConfig) -> list[Logs]:
@@ -102,6 +128,9 @@ def _load(config: TransferConfig) -> list[Logs]:
         load_logs(files, history=history) for files in one_each or (config.sources, config.targets)
     ]
     require_apart(logs)
+    require_same_rate(logs)
     if config.map is None:
         require_equal_spaces(logs)
+    if config.reward_aware:
+        require_rewards(logs)
     return join_tasks(logs) if config.tasks else logs

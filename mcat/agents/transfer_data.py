@@ -12,12 +12,13 @@ import numpy as np
 from mcat.agents.transfer_result import Machine
 from mcat.datasets import Episodes, EpisodeStore, check, load
 from mcat.datasets.arrays import DTYPES
-from mcat.datasets.checks import CONSTANT
+from mcat.datasets.checks import CONSTANT, rate_hz
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import digest
+from mcat.translator.limits import require_log_limits
 
-OUTSIDE = 1e-6  # beyond the action space by rounding only
+RATE_TOLERANCE = 1.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,9 @@ class Logs:
         episodes: All of them together.
         task: What made them; None for a machine that mcat cannot simulate.
         notes: What is odd about them, yet no reason to stop.
+        rates: Rows per second of each file; None where it does not say.
+        observation_names: Of the numbers in a state; empty if a log does not name them.
+        has_rewards: Whether all of them came with rewards.
     """
 
     files: tuple[str, ...]
@@ -37,6 +41,9 @@ class Logs:
     episodes: Episodes
     task: Task | None
     notes: tuple[str, ...]
+    rates: tuple[float | None, ...] = ()
+    observation_names: tuple[str, ...] = ()
+    has_rewards: bool = True
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -54,10 +61,11 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
     Raises:
         DataError: if one of them cannot be learned from, or they are of different machines.
     """
-    stores, tasks, notes = [], [], []
+    stores, tasks, notes, headers = [], [], [], []
     for file in files:
         store, metadata = load(file)
-        notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, history)]
+        headers.append(metadata)
+        notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, metadata, history)]
         stores.append(store)
         tasks.append(_task(file, metadata, store))
     for file, store, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
@@ -73,6 +81,9 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
         episodes=episodes,
         task=tasks[0],
         notes=tuple(notes),
+        rates=tuple(map(rate_hz, headers)),
+        observation_names=_observation_names(headers[0], episodes),
+        has_rewards=all(header.get("has_rewards", True) for header in headers),
     )
 
 
@@ -91,6 +102,8 @@ def join_tasks(logs: Sequence[Logs]) -> list[Logs]:
             hashes=first.hashes + item.hashes,
             episodes=EpisodeStore.concatenate([first.episodes, item.episodes]),
             notes=first.notes + item.notes,
+            rates=first.rates + item.rates,
+            has_rewards=first.has_rewards and item.has_rewards,
         )
     return joined
 
@@ -108,6 +121,22 @@ def require_apart(machines: Sequence[Logs]) -> None:
             seen[sha256] = file
 
 
+def require_same_rate(machines: Sequence[Logs]) -> None:
+    """Refuse logs of different rates: what a step of one does takes several of the other."""
+    known = [
+        (rate, file)
+        for logs in machines
+        for rate, file in zip(logs.rates, logs.files, strict=False)
+        if rate is not None
+    ]
+    if known and max(known)[0] > RATE_TOLERANCE * min(known)[0]:
+        (slow, slow_file), (fast, fast_file) = min(known), max(known)
+        raise DataError(
+            f"{slow_file} has {slow:g} rows a second, {fast_file} {fast:g}: bring all logs to one"
+            " rate"
+        )
+
+
 def require_equal_spaces(machines: Sequence[Logs]) -> None:
     """Refuse machines whose states or actions differ in size."""
     first = machines[0]
@@ -118,6 +147,23 @@ def require_equal_spaces(machines: Sequence[Logs]) -> None:
                 " NAME|FILE (see docs/translator.md)".format(
                     first.files[0], *first.sizes, other.files[0], *other.sizes
                 )
+            )
+
+
+def require_rewards(machines: Sequence[Logs]) -> None:
+    """Refuse logs in which there is no reward to match.
+
+    Raises:
+        DataError: if one has no rewards, or none that ever changes.
+    """
+    for logs in machines:
+        rewards = logs.episodes.column("rewards")
+        if not logs.has_rewards:
+            raise DataError(f"{logs.files[0]} has no rewards: leave out --reward-aware")
+        if np.ptp(rewards) <= CONSTANT:
+            raise DataError(
+                f"{logs.files[0]}: every reward is {rewards[0]:g}, so there is nothing to match:"
+                " leave out --reward-aware"
             )
 
 
@@ -134,6 +180,7 @@ def describe(machines: Sequence[Logs]) -> tuple[Machine, ...]:
             transitions=len(logs.episodes),
             episodes=logs.episodes.num_episodes,
             task=logs.task.to_dict() if logs.task else None,
+            observation_names=logs.observation_names,
         )
         for logs in machines
     )
@@ -147,25 +194,31 @@ def require_own_names(machines: Sequence[Machine]) -> None:
             raise UsageError(f"two of the tasks are called '{name}': give each task once")
 
 
-def _refuse_or_note(file: str, store: Episodes, history: int) -> list[str]:
+def _refuse_or_note(
+    file: str, store: Episodes, metadata: dict[str, Any], history: int
+) -> list[str]:
     """What is odd about one file.
 
     Raises:
         DataError: if it cannot be learned from.
     """
-    findings = check(store, history=history)
+    findings = check(store, metadata, history=history)
     for finding in findings:
         if finding.severity == "error":
             raise DataError(f"{file}: {finding.message}")
-    worst = float(np.abs(store.actions).max())
-    if worst > 1 + OUTSIDE:
-        raise DataError(
-            f"{file}: an action is {worst:g}, outside [-1, 1]: scale the actions to that range"
-        )
+    require_log_limits(store, file)
     for name in ("observations", "actions"):
         if (store.column(name).std(axis=0, dtype=np.float64) <= CONSTANT).all():
             raise DataError(f"{file}: none of its {name} ever changes: nothing can be learned")
     return [finding.message for finding in findings]
+
+
+def _observation_names(metadata: dict[str, Any], episodes: Episodes) -> tuple[str, ...]:
+    """One for each number of the state, or none at all."""
+    names = metadata.get("observation_names")
+    if not isinstance(names, list) or len(names) != episodes.observation_size:
+        return ()
+    return tuple(map(str, names))
 
 
 def _task(file: str, metadata: dict[str, Any], store: Episodes) -> Task | None:

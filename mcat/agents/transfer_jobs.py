@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.policies import find_source_policy
+from mcat.agents.policy_names import find_source_policy, source_policy_name
 from mcat.agents.transfer_config import TransferConfig
 from mcat.agents.transfer_data import Logs, describe
 from mcat.agents.transfer_result import ON_SOURCE, Returns
@@ -21,9 +19,9 @@ from mcat.agents.transferred import (
     Transferred,
     run_episodes,
     runs_on,
-    source_policy_name,
 )
 from mcat.errors import UsageError
+from mcat.progress import Stopwatch
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.correspondence import Correspondence, find_correspondence
 from mcat.translator.cycle import fit_cycle
@@ -35,20 +33,6 @@ from mcat.types import PolicyFunction
 
 SCATTER = 500  # actions shown before and after translation
 CONTEXTS = 200  # contexts shown per task
-
-
-class Stopwatch:
-    """How long each phase takes."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def time(self, phase: str) -> Iterator[None]:
-        """Count what happens meanwhile as `phase`."""
-        started = time.monotonic()
-        yield
-        self.seconds[phase] = round(time.monotonic() - started, 2)
 
 
 class SourcePolicy(NamedTuple):
@@ -68,6 +52,8 @@ def translate_pair(
     if config.map is not None:
         guess = find_correspondence(config.map, source.sizes, target.sizes)
     policy = _source_policy(config, source, target)
+    trusts = guess is None and config.method == "ours"
+    _require_use(config, [policy], used=policy.function is not None and trusts)
     with watch.time("fit"):
         translator = _fit_pair(config, source, target, guess)
     found: dict[str, Any] = {"policy": policy.name, "skipped": _told([policy])}
@@ -144,6 +130,15 @@ def _source_policy(
     return SourcePolicy(name, function, skipped)
 
 
+def _require_use(
+    config: TransferConfig, policies: Sequence[SourcePolicy], *, used: bool = False
+) -> None:
+    """Refuse a policy that would neither be run nor, otherwise, `used`."""
+    reasons = [policy.skipped for policy in policies]
+    if config.policy is not None and all(reasons) and not used:
+        raise UsageError(f"leave out --policy, which would not be used: {reasons[0]}")
+
+
 def _told(policies: Sequence[SourcePolicy]) -> str | None:
     """Why episodes were not run, in one line."""
     reasons = list(dict.fromkeys(policy.skipped for policy in policies if policy.skipped))
@@ -177,9 +172,11 @@ def translate_many(
 ) -> tuple[Translator, dict[str, Any]]:
     """One translator between all tasks, and the part of the result that is about it."""
     policies = _task_policies(config, logs)
+    _require_use(config, policies)
     with watch.time("fit"):
         translator = fit_many(
             [item.episodes for item in logs],
+            names=[machine.name for machine in describe(logs)],
             context=config.recipe.context,
             action=config.recipe.action,
             seed=config.seed,

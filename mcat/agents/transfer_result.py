@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from mcat.errors import DataError
-from mcat.translator.policy import from_json
 from mcat.translator.report import FitReport
-from mcat.translator.trust import Trust
 
+if TYPE_CHECKING:
+    from mcat.translator.trust import Trust
+
+RESULT_FILE = "result.json"
 ON_SOURCE = "source policy on source"
 UNTRANSLATED = "source policy on target"
 TRANSFERRED = "transferred policy on target"
@@ -53,6 +55,7 @@ class Machine:
         transitions: How many there are in all.
         episodes: The same for episodes.
         task: `Task.to_dict()`; None for a machine that mcat cannot simulate.
+        observation_names: Of the numbers in a state; empty if the logs do not name them.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Machine:
     transitions: int
     episodes: int
     task: dict[str, Any] | None = None
+    observation_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,19 +131,28 @@ class TransferResult:
 
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     """The fields that JSON has as plain lists and objects."""
+    from mcat.translator.policy import from_json
+
     fit = data["fit"]
     curves = {
         title: [(step, value) for step, value in rows] for title, rows in fit["curves"].items()
     }
-    machines = [
-        Machine(**m | {"files": tuple(m["files"]), "hashes": tuple(m["hashes"])})
-        for m in data["machines"]
-    ]
+    machines = [Machine(**from_json(machine)) for machine in data["machines"]]
     return {
         "machines": tuple(machines),
         "fit": FitReport(**fit | {"curves": curves}),
-        "trust": None if data["trust"] is None else Trust(**from_json(data["trust"])),
+        "trust": _trust(data["trust"]),
         "returns": tuple(
             Returns(label=r["label"], values=tuple(r["values"])) for r in data["returns"]
         ),
     }
+
+
+def _trust(data: dict[str, Any] | None) -> Trust | None:
+    """The estimate; none for that of an older mcat, which measured something else."""
+    from mcat.translator.policy import from_json
+    from mcat.translator.trust import Trust
+
+    if data is None or data.keys() != {field.name for field in fields(Trust)}:
+        return None
+    return Trust(**from_json(data))

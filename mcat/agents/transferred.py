@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.policies import find_policy, find_source_policy
+from mcat.agents.policy_names import find_policy, find_source_policy, source_policy_name
 from mcat.agents.rollout import Evaluator
-from mcat.agents.transfer_result import TRANSFERRED, UNTRANSLATED, Machine, Returns, TransferResult
-from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY
+from mcat.agents.transfer_result import (
+    RESULT_FILE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    Machine,
+    Returns,
+    TransferResult,
+)
+from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError, unknown
 from mcat.progress import Progress
 from mcat.safe_io import read_json
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
+from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.types import AnyPolicy, PolicyFunction
 
-TRANSLATOR_FILE = "translator.safetensors"
-RESULT_FILE = "result.json"
 FILMED = 3  # episodes of which a Meta-World hand's path is kept
 
 Paths = dict[str, list[list[list[float]]]]
@@ -49,36 +55,29 @@ class Transferred(NamedTuple):
     policy: TransferredPolicy
 
 
-def source_policy_name(name: str | None, source: Task, target: Task | None = None) -> str:
-    """The policy to run if none is named: a script on Meta-World, else the packaged good one.
-
-    On a given target another script may be the one that can be transferred.
-    """
-    if name is not None:
-        return name
-    if source.robot not in SCRIPTED:
-        return "good"
-    if source.robot == "push" and target is not None and target.robot in SOURCE_POLICY:
-        return f"scripted:{SOURCE_POLICY[target.robot]}"
-    return "scripted"
-
-
 def open_transfer(
-    folder: Path, policy: str | None, target: Task, source: str | None = None
+    folder: Path,
+    policy: str | None,
+    target: Task,
+    source: str | None = None,
+    *,
+    announce: Callable[[str], None] = lambda text: None,
 ) -> Transferred:
     """The policy that a folder's translator makes for `target`.
 
     Args:
-        folder: What `mcat translate` wrote.
+        folder: What `mcat translate` wrote, or the translator in it.
         policy: The source policy, as `find_policy` takes it; None the default one.
         target: Where it shall act.
         source: Which of several tasks the policy comes from.
+        announce: Told if the translator was made for another machine than `target`.
 
     Raises:
         MissingInputError: if there is no translator in it.
         DataError: if it is damaged.
         UsageError: if translator, policy and task do not fit together.
     """
+    folder = folder.parent if folder.is_file() else folder
     result, translator = _read(folder)
     if isinstance(translator, LearnedTranslator) and translator.network.conditioned:
         machine, translator = _between(translator, result.machines, source, target)
@@ -98,6 +97,8 @@ def open_transfer(
             f" {target.label()}: {translator.observation_size} observations and"
             f" {translator.action_size} actions against {sizes[0]} and {sizes[1]}"
         )
+    if not result.matrix:  # a pair's; one of several tasks knows its targets
+        _tell_of_another_machine(result.machines[-1], target, announce)
     own = Task.from_dict(machine.task)
     name = source_policy_name(policy, own, target)
     function = find_source_policy(name, own, np.random.default_rng(0))
@@ -137,10 +138,12 @@ def evaluation_runs(
     translator: Path | None = None,
     source: str | None = None,
     seed: int = 0,
+    announce: Callable[[str], None] = lambda text: None,
 ) -> list[Run]:
     """What `mcat evaluate` runs: a policy as it is, or before and after translation."""
     if translator is not None:
-        return runs_on(task, open_transfer(translator, policy, task, source))
+        opened = open_transfer(translator, policy, task, source, announce=announce)
+        return runs_on(task, opened)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     name = source_policy_name(policy, task)
@@ -186,6 +189,16 @@ def _between(
         )
     number = names.index(source)
     return machines[number], translator.between(number, tasks.index(_body(target)))
+
+
+def _tell_of_another_machine(
+    learned: Machine, target: Task, announce: Callable[[str], None]
+) -> None:
+    if learned.task is None or _body(Task.from_dict(learned.task)) != _body(target):
+        announce(
+            f"note: this translator was learned from logs of {learned.name}; nothing is known of"
+            f" what it does on {target.label()}"
+        )
 
 
 def _body(task: Task) -> Task:

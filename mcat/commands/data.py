@@ -12,6 +12,8 @@ import click
 
 from mcat.commands.options import (
     given_parameters,
+    policy_name,
+    require_actor,
     task_from,
     task_options,
     translator_options,
@@ -19,9 +21,11 @@ from mcat.commands.options import (
 )
 from mcat.commands.tables import print_table
 from mcat.envs.families import family
-from mcat.errors import DataError, UsageError
+from mcat.errors import DataError, McatError, UsageError, counted, printable
+from mcat.safe_io import io_errors
 
 if TYPE_CHECKING:
+    from mcat.datasets import Episodes
     from mcat.datasets.collect import CollectSummary
 
 
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--split", default="train", show_default=True,
               type=click.Choice(["train", "test", "all"]),
               help="Which tasks of the family.")  # fmt: skip
-@click.option("--policy", default=None, metavar="NAME|FILE",
+@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
               help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file or a "
               "run (default: mediocre; scripted on Meta-World).")  # fmt: skip
 @translator_options
@@ -84,7 +88,12 @@ def collect(
         chosen = family(str(family_name))
         folder = out or Path()
         jobs = {folder / f"{t.label(chosen.varies)}.h5": t for t in chosen.split(split)}
-        folder.mkdir(parents=True, exist_ok=True)
+        with io_errors(folder, "write"):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    sigmas = _noise(noise)
+    for task in jobs.values():  # a mediocre one may still have to be trained
+        require_actor(None if policy == "mediocre" else policy, task, translator, source)
 
     from mcat.agents.library import collector_policy
     from mcat.datasets.collect import CollectConfig
@@ -103,7 +112,7 @@ def collect(
             task=task,
             steps=steps,
             seed=seed,
-            noise=_noise(noise),
+            noise=sigmas,
             max_unstable=max_unstable,
             policy_name=actor.name,
             policy_sha256=actor.sha256,
@@ -123,7 +132,14 @@ def collect(
 def _file(out: Path | None, label: str) -> Path:
     if out is None:
         return Path(f"{label}.h5")
-    return out / f"{label}.h5" if out.is_dir() else out
+    with io_errors(out, "write"):
+        if out.is_dir():
+            return out / f"{label}.h5"
+    if out.suffix.lower() not in (".h5", ".hdf5"):
+        raise UsageError(
+            f"--out {out}: collect writes HDF5, name it {out.stem}.h5 or a folder that exists"
+        )
+    return out
 
 
 def _noise(text: str) -> tuple[float, float]:
@@ -140,7 +156,8 @@ def _print_summary(summary: CollectSummary) -> None:
     """The file's name on stdout, for scripts; the rest for people."""
     dropped = f", {summary.unstable_episodes} diverged" if summary.unstable_episodes else ""
     click.echo(
-        f"{summary.transitions:,} transitions in {summary.episodes} episodes{dropped}; "
+        f"{counted(summary.transitions, 'transition')} in "
+        f"{counted(summary.episodes, 'episode')}{dropped}; "
         f"returns {summary.return_min:,.1f} / {summary.return_mean:,.1f} / "
         f"{summary.return_max:,.1f} (min / mean / max); "
         f"{summary.file_bytes / 1e6:.1f} MB in {summary.seconds:.0f} s",
@@ -153,7 +170,8 @@ def _print_summary(summary: CollectSummary) -> None:
 def dataset() -> None:
     """Look at, check and convert data sets.
 
-    FILE may be one of ours, a D4RL file, a Minari id or folder, or a .csv or .parquet log.
+    FILE may be one of ours, a D4RL file, a Minari id or folder, or a .csv, .csv.gz, .parquet or
+    .npz log.
     """
 
 
@@ -165,51 +183,127 @@ def info(source: str, as_json: bool) -> None:
     from mcat.datasets import load
 
     store, metadata = load(source)
-    returns = store.episode_returns()
-    facts = {
-        "transitions": len(store),
-        "episodes": store.num_episodes,
-        "observation size": store.observation_size,
-        "action size": store.action_size,
-        "episode length": f"{store.lengths.min()} to {store.lengths.max()}",
-        "return": f"{returns.min():,.1f} / {returns.mean():,.1f} / {returns.max():,.1f}"
-        " (min / mean / max)",
-        "memory": f"{store.nbytes / 1e6:.1f} MB",
-    }
+    facts = _facts(store, metadata)
     if as_json:
         click.echo(json.dumps({**facts, "metadata": metadata}, indent=2))
         return
     told = {
-        key: value if isinstance(value, str | int) else json.dumps(value)
+        key: value if isinstance(value, str) else json.dumps(value)
         for key, value in metadata.items()
-        if key in ("task", "policy", "seed", "unstable_episodes", "format_version", "versions")
+        if key not in (*facts, *_TOLD_OTHERWISE)
     }
-    rows = [(key, str(value)) for key, value in (facts | told).items()]
-    print_table(source, [("", ""), *rows])
+    print_table(source, [("", ""), *_in_words(facts, metadata).items(), *told.items()])
+
+
+# Parts of the metadata that `info` words differently, or that say again what others say.
+_TOLD_OTHERWISE = ("has_rewards", "ignored_columns", "time_findings", "config")
+
+
+def _facts(store: Episodes, metadata: dict[str, Any]) -> dict[str, Any]:
+    """What the episodes are, in numbers."""
+    from mcat.datasets.checks import has_rewards, rate_hz
+
+    returns = store.episode_returns()
+    return {
+        "transitions": len(store),
+        "episodes": store.num_episodes,
+        "observation_size": store.observation_size,
+        "action_size": store.action_size,
+        "episode_length": {"min": int(store.lengths.min()), "max": int(store.lengths.max())},
+        "returns": {
+            "min": float(returns.min()),
+            "mean": float(returns.mean()),
+            "max": float(returns.max()),
+        }
+        if has_rewards(metadata)
+        else None,
+        "action_range": [float(store.actions.min()), float(store.actions.max())],
+        "rate_hz": rate_hz(metadata),
+        "memory_bytes": store.nbytes,
+    }
+
+
+def _in_words(facts: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]:
+    """The facts for people."""
+    shortest, longest = facts["episode_length"].values()
+    low, high = facts["action_range"]
+    returns = facts["returns"]
+    if returns is None:
+        gained = "no rewards"
+    elif not any(returns.values()):
+        gained = "0 in every episode"
+    else:
+        numbers = " / ".join(f"{value:,.1f}" for value in returns.values())
+        gained = f"{numbers} (min / mean / max)"
+    outside = ", outside [-1, 1]: scale them to it" if max(-low, high) > 1 + 1e-6 else ""
+    words = {
+        "transitions": f"{facts['transitions']:,}",
+        "episodes": f"{facts['episodes']:,}",
+        "observation size": f"{facts['observation_size']}",
+        "action size": f"{facts['action_size']}",
+        "episode length": f"{shortest} to {longest}",
+        "return": gained,
+        "actions": f"{low:.4g} to {high:.4g}{outside}",
+        "memory": f"{facts['memory_bytes'] / 1e6:.1f} MB",
+    }
+    if facts["rate_hz"]:
+        odd = ", with gaps or disorder: see mcat dataset check"
+        words["rate"] = f"{facts['rate_hz']:g} Hz{odd if metadata.get('time_findings') else ''}"
+    if isinstance(ignored := metadata.get("ignored_columns"), list) and ignored:
+        words["not read"] = ", ".join(map(str, ignored))
+    return words
 
 
 @dataset.command()
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True)
-def check(sources: tuple[str, ...]) -> None:
-    """Check data sets: damage, NaN, constant columns, short or repeated episodes, bounds.
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line per file.")
+def check(sources: tuple[str, ...], as_json: bool) -> None:
+    """Check data sets: damage, NaN, constant columns, short or repeated episodes, bounds, times.
 
-    Safe for files from strangers: they are parsed in a process of their own, with limits.
+    Every file is looked at, also after one that cannot be read. Safe for files from strangers: they
+    are parsed in a process of their own, with limits.
     """
+    errors: list[McatError] = []
+    for source in sources:
+        try:
+            _check_one(source, as_json=as_json)
+        except McatError as error:
+            errors.append(error)
+    for other in errors[1:]:
+        click.echo(f"error: {printable(other)}", err=True)
+    if errors:
+        raise errors[0]
+
+
+def _check_one(source: str, *, as_json: bool) -> None:
     from mcat.datasets import check as find
     from mcat.datasets import load
+    from mcat.datasets.checks import has_rewards
 
-    errors = 0
-    for source in sources:
-        store, metadata = load(source, trust_seal=False)
-        findings = find(
-            store, action_low=metadata.get("action_low"), action_high=metadata.get("action_high")
+    store, metadata = load(source, trust_seal=False)
+    findings = find(store, metadata)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "file": source,
+                    "transitions": len(store),
+                    "episodes": store.num_episodes,
+                    "has_rewards": has_rewards(metadata),
+                    "findings": [asdict(finding) for finding in findings],
+                }
+            )
         )
-        errors += sum(finding.severity == "error" for finding in findings)
-        click.echo(f"{source}: {len(store):,} transitions, {len(findings)} finding(s)")
+    else:
+        odd = sum(finding.severity != "note" for finding in findings)
+        click.echo(
+            f"{source}: {len(store):,} transitions in {counted(store.num_episodes, 'episode')},"
+            f"{'' if has_rewards(metadata) else ' no rewards,'} {counted(odd, 'finding')}"
+        )
         for finding in findings:
             click.echo(f"  {finding}")
-    if errors:
-        raise DataError(f"{errors} of the findings would spoil training")
+    if errors := sum(finding.severity == "error" for finding in findings):
+        raise DataError(f"{source}: {counted(errors, 'finding')} would spoil training")
 
 
 @dataset.command("export-minari")

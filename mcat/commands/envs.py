@@ -8,12 +8,18 @@ from typing import Any
 
 import click
 
-from mcat.commands.options import task_from, task_options, translator_options
+from mcat.commands.options import (
+    policy_name,
+    require_actor,
+    task_from,
+    task_options,
+    translator_options,
+)
 from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
-from mcat.errors import UsageError, unknown
+from mcat.errors import CannotCreateError, UsageError, unknown
 from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
 from mcat.types import AnyPolicy
 
@@ -37,7 +43,7 @@ def list_envs(as_json: bool, as_markdown: bool) -> None:
         click.echo(page(), nl=False)
         return
     print_table("Robots", robot_rows())
-    print_table("Families", family_rows())
+    print_table("Families", [row[:-1] for row in family_rows()])  # with delays: too wide for 80
     click.echo("More: mcat envs show NAME")
 
 
@@ -111,12 +117,13 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--out", required=True, type=click.Path(path_type=Path), help=".png, .gif or .mp4")
 @click.option("--steps", default=None, type=click.IntRange(0), metavar="N",
               help="Steps to film, or to take before the picture.")  # fmt: skip
-@click.option("--policy", default="none", show_default=True,
+@click.option("--policy", default="none", show_default=True, callback=policy_name,
               help="none, random, scripted, good, mediocre, a policy file or a run.")  # fmt: skip
 @translator_options
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
 @click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160))
+@click.option("--overwrite", is_flag=True, help="Replace an existing picture or film.")
 def render(
     env: str | None,
     family_name: str | None,
@@ -129,6 +136,7 @@ def render(
     seed: int,
     width: int,
     height: int,
+    overwrite: bool,
     **options: Any,
 ) -> None:
     """Picture a task (.png), or film a short episode (.gif, .mp4).
@@ -145,9 +153,13 @@ def render(
     if out.suffix not in (".png", ".gif", ".mp4") or (out.suffix != ".png" and not chosen):
         kinds = ".png, .gif or .mp4" if chosen else ".png"
         raise UsageError(f"cannot write '{out.name}': give --out a name in {kinds}")
+    if chosen is not None:
+        require_actor(None if policy == "none" else policy, chosen, translator, source)
     from mcat.safe_io import ensure_writable_output
 
-    ensure_writable_output(out, overwrite=True)
+    if out.is_file() and not overwrite:
+        raise CannotCreateError(f"{out} exists already: pass --overwrite or choose another path")
+    ensure_writable_output(out, overwrite=overwrite)
 
     from mcat.envs import backend
 
@@ -155,7 +167,7 @@ def render(
     from mcat.envs import render as pictures
 
     if chosen is None:
-        pictures.sheet(tasks, out, seed=seed)
+        pictures.sheet(tasks, out, seed=seed, overwrite=overwrite)
     else:
         pictures.render(
             chosen,
@@ -165,6 +177,7 @@ def render(
             seed=seed,
             width=width,
             height=height,
+            overwrite=overwrite,
         )
     click.echo(out)
 
@@ -185,7 +198,10 @@ def _policy(
     from mcat.agents.transferred import evaluation_runs
 
     wanted = None if name == "none" else name
-    *_, run = evaluation_runs(task, wanted, translator=translator, source=source, seed=seed)
+    *_, run = evaluation_runs(
+        task, wanted, translator=translator, source=source, seed=seed,
+        announce=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     return run.policy
 
 

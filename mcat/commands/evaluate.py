@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.options import task_from, task_options, translator_options, workers_option
+from mcat.commands.options import (
+    policy_name,
+    require_actor,
+    task_from,
+    task_options,
+    translator_options,
+    workers_option,
+)
 from mcat.commands.translate import print_returns, summary
 from mcat.errors import UsageError
 
@@ -25,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--video", type=click.Path(path_type=Path), metavar="FILE",
               help="Film the start of an episode of each task of RUN: .mp4 or .gif.")  # fmt: skip
 @task_options(required=False)
-@click.option("--policy", metavar="NAME|FILE",
+@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
               help="Who acts: good, mediocre, random, scripted, scripted:ROBOT, a file or a run; "
               "the source's with --translator (default: good; scripted on Meta-World)."
               )  # fmt: skip
@@ -105,10 +112,16 @@ def _evaluate_policy(
     as_json: bool,
 ) -> None:
     from mcat.agents.limits import require_room
+    from mcat.agents.policy_names import source_policy_name
+
+    require_actor(source_policy_name(policy, task), task, translator, source)
     from mcat.agents.transferred import evaluation_runs, run_episodes
 
     require_room(task, episodes)
-    runs = evaluation_runs(task, policy, translator=translator, source=source, seed=seed)
+    runs = evaluation_runs(
+        task, policy, translator=translator, source=source, seed=seed,
+        announce=lambda text: click.echo(text, err=True),
+    )  # fmt: skip
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     if as_json:
         click.echo(json.dumps([summary(item) for item in returns]))
@@ -128,6 +141,9 @@ def _evaluate_run(
     quiet: bool,
     as_json: bool,
 ) -> None:
+    from mcat.agents.run_record import read_record
+
+    read_record(folder)  # refuses what is not a run before anything heavy is imported
     if video is not None:
         from mcat.envs import backend
         from mcat.safe_io import ensure_writable_output

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 PRESET_NOTES = {
-    "fast": "cpu with learned credit in place of self-imitation; the default",
+    "fast": "a faster learner, credit for delayed rewards, shorter episodes; the default",
     "cpu": "Algorithm 1 sized for a laptop: one sampled future step per row, early stops",
     "paper": "every number as printed, 2M steps; days",
     "released": "as the authors' public code",
@@ -97,8 +97,13 @@ EXPERIMENTS = (
             "What H is told of the target: its feature, or the episode's own context."),
     Setting("--margin", "mcat.selection.margin", "X",
             "How much more a transferred policy must have earned to collect, as a fraction."),
-    Setting("--credit", "mcat.credit.kind", "none|uniform|learned",
-            "Which steps earned a delayed payment: its last, all alike, or what a model says."),
+    Setting("--learner", "mcat.learner", "crossq|td3",
+            "CrossQ with batch-normalised critics, or TD3 as in the paper."),
+    Setting("--credit", "mcat.credit.kind", "none|uniform|ridge|learned|auto",
+            "Which steps earned a delayed payment: its last, all alike, or what a linear model "
+            "or a network says; auto takes the linear one where it foretells payments."),
+    Setting("--episode-lengths", "episode_lengths", "LOW[,HIGH]|none",
+            "Collect episodes of random length; none means whole ones."),
 )  # fmt: skip
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
 NOT_ON_RESUME = ("task_set", "preset", "config", "out", "print_config")  # besides settings
@@ -248,8 +253,8 @@ def _task_set(name: str, number: int | None) -> str:
 
 def _go_on(context: click.Context) -> MetaTrainResult:
     """Resume; what the environment says of other settings was heard when the run began."""
-    from mcat.agents.loop import RESUME_MAY_CHANGE
-    from mcat.agents.metatrain import resume_run
+    from mcat.agents.mcat_config import RESUME_MAY_CHANGE
+    from mcat.agents.run_record import read_record
 
     command_line = _given(context, ParameterSource.COMMANDLINE)
     refused = [given.option for given in command_line if given.key not in RESUME_MAY_CHANGE]
@@ -264,6 +269,9 @@ def _go_on(context: click.Context) -> MetaTrainResult:
             f"--resume goes on with the settings of that run: leave out {', '.join(refused)} "
             f"(what may change: {able})"
         )
+    read_record(context.params["resume"])  # refuses what is not a run before torch is imported
+    from mcat.agents.metatrain import resume_run
+
     given = [*_given(context, ParameterSource.ENVIRONMENT), *command_line]
     changes = {item.key: item.value for item in given if item.key in RESUME_MAY_CHANGE}
     return resume_run(

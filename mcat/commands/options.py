@@ -11,8 +11,38 @@ import click
 
 from mcat.envs.robots import ROBOTS
 from mcat.envs.tasks import Task
+from mcat.errors import MissingInputError, UsageError, no_name_or_file
 
 Command = Callable[..., Any]
+
+
+# Callbacks of options: what is not there is known before anything heavy is imported.
+
+
+def there(context: click.Context, option: click.Parameter, value: Path | None) -> Path | None:
+    """A path that leads to something."""
+    if value is not None and not value.exists():
+        raise MissingInputError(f"{value} is not there")
+    return value
+
+
+def policy_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A policy's name, or a path that leads to something."""
+    if value is not None and value != "none":
+        from mcat.agents.policy_names import require_policy_name
+
+        require_policy_name(value)
+    return value
+
+
+def map_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """The name of a correspondence, or a path that leads to something."""
+    if value is not None and not Path(value).exists():
+        from mcat.translator.correspondence import CORRESPONDENCES
+
+        if value not in CORRESPONDENCES:
+            raise no_name_or_file("map", value, CORRESPONDENCES)
+    return value
 
 
 def _owners() -> dict[str, list[str]]:
@@ -79,9 +109,25 @@ def translator_options(command: Command) -> Command:
     return click.option(
         "--translator",
         type=click.Path(path_type=Path),
+        callback=there,
         metavar="FOLDER",
         help="What mcat translate wrote: the policy is the source's, its actions are translated.",
     )(command)
+
+
+def require_actor(
+    name: str | None, task: Task, translator: Path | None, source: str | None
+) -> None:
+    """Refuse a `--policy` that cannot act on `task`, before anything heavy is imported.
+
+    With a translator it is the policy of another task, which only the translator knows.
+    """
+    from mcat.agents.policy_names import require_policy
+
+    if translator is None and source is not None:
+        raise UsageError("--from names a task of a translator: give --translator too")
+    if translator is None and name is not None:
+        require_policy(name, task)
 
 
 def task_from(env: str, options: dict[str, Any]) -> Task:

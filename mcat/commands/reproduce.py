@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from mcat.interrupts import stopping_at_once
+
 
 @click.command()
 @click.argument("table", metavar="table1|heatmaps|rewards|extension")
@@ -35,31 +37,36 @@ def reproduce(
 ) -> None:
     """Repeat the paper's transfer experiments and write them beside its numbers.
 
-    Can be stopped and called again: finished rows are kept. Several calls may work on different
-    rows of one --work folder at once.
+    Can be stopped and called again: what is finished is kept. Several calls may work in one --work
+    folder at once: what one of them is making, the others wait for.
 
     \b
     mcat reproduce table1
     mcat reproduce table1 --row halfcheetah --seeds 0
     """  # noqa: D301
-    from mcat.agents.reproduce import ReproduceConfig
-    from mcat.agents.reproduce import reproduce as run
-    from mcat.errors import UsageError
-    from mcat.reports.reproduction import write_reproduction
+    with stopping_at_once(
+        f"stopped: finished logs and translators are kept in {work}; the same command goes on"
+    ):
+        from mcat.agents.reproduce import ReproduceConfig
+        from mcat.agents.reproduce import reproduce as run
+        from mcat.errors import UsageError
+        from mcat.reports.reproduction import require_writable, write_reproduction
 
-    try:
-        numbers = tuple(int(part) for part in seeds.split(","))
-    except ValueError:
-        raise UsageError(f"--seeds takes numbers such as 0,1,2, not '{seeds}'") from None
-    config = ReproduceConfig(
-        table=table,
-        rows=rows,
-        preset=preset,
-        seeds=numbers,
-        episodes=episodes,
-        work=work,
-        threads=threads,
-    )
-    summary = run(config, say=lambda text: click.echo(text, err=True))
-    for path in write_reproduction(summary, out):
+        try:
+            numbers = tuple(int(part) for part in seeds.split(","))
+        except ValueError:
+            raise UsageError(f"--seeds takes numbers such as 0,1,2, not '{seeds}'") from None
+        config = ReproduceConfig(
+            table=table,
+            rows=rows,
+            preset=preset,
+            seeds=numbers,
+            episodes=episodes,
+            work=work,
+            threads=threads,
+        )
+        require_writable(out, table)
+        summary = run(config, say=lambda text: click.echo(text, err=True))
+        paths = write_reproduction(summary, out)
+    for path in paths:
         click.echo(path)

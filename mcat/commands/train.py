@@ -12,8 +12,8 @@ from click.core import ParameterSource
 
 from mcat.commands.options import given_parameters, task_from, task_options
 from mcat.commands.tables import print_table
-from mcat.config import to_json
-from mcat.errors import UsageError
+from mcat.config import to_json, typed
+from mcat.errors import UsageError, unknown
 from mcat.reports.environments import markdown
 
 if TYPE_CHECKING:
@@ -30,8 +30,14 @@ GOES_WITH_RESUME = ("resume", "steps", "snapshots", "quiet", "as_json")
               help="Environment steps in all; one update follows each.")  # fmt: skip
 @click.option("--snapshots", default="", metavar="STEP,STEP",
               help="Steps at which the policy is saved; the last step always is.")  # fmt: skip
-@click.option("--start-steps", default=25_000, show_default=True, type=click.IntRange(0),
-              help="Random steps before learning starts.")  # fmt: skip
+@click.option("--preset", default="fast", show_default=True, metavar="fast|paper",
+              help="CrossQ with credit and episodes of random length, or TD3 with the paper's "
+              "numbers.")  # fmt: skip
+@click.option("--episode-lengths", metavar="LOW[,HIGH]|none",
+              help="Collect episodes of random length; none means whole ones.")  # fmt: skip
+@click.option("--start-steps", type=click.IntRange(0), metavar="N",
+              help="Random steps before learning starts (default: 5,000; preset paper "
+              "25,000).")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER",
               help="Go on with that run, exact to the bit; of its settings only --steps and "
@@ -46,20 +52,25 @@ def train(
     out: Path | None,
     steps: int,
     snapshots: str,
-    start_steps: int,
+    preset: str,
+    episode_lengths: str | None,
+    start_steps: int | None,
     seed: int,
     resume: Path | None,
     quiet: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Train a policy for one task with TD3.
+    """Train a policy for one task.
 
-    Ctrl-C or SIGTERM saves the run, and --resume FOLDER goes on with it. The folder holds run.json,
-    metrics.csv, checkpoints and one policy-STEP.safetensors per snapshot.
+    Delayed rewards (--delay) are put down to the steps that earned them. Ctrl-C or SIGTERM saves
+    the run, and --resume FOLDER goes on with it. The folder holds run.json, metrics.csv,
+    checkpoints and one policy-STEP.safetensors per snapshot.
 
     \b
     mcat train --env halfcheetah --armature 0.1 --snapshots 80000,300000
+    mcat train --env ant --cripple 3 --delay 500
+    mcat train --env hopper --preset paper               # TD3 as in the paper
     mcat train --resume runs/halfcheetah-armature0.1-seed0
     """  # noqa: D301
     if resume is not None:
@@ -70,15 +81,22 @@ def train(
         task = task_from(env, options)
         label = task.label(*given_parameters(options))
 
-        from mcat.agents.train_config import TrainConfig
+        from mcat.agents.train_config import PRESETS, TrainConfig
 
+        if preset not in PRESETS:
+            raise unknown("preset", preset, PRESETS)
+        changes: dict[str, Any] = dict(PRESETS[preset])
+        if start_steps is not None:
+            changes["start_steps"] = start_steps
+        if episode_lengths is not None:
+            changes |= typed(TrainConfig, {"episode_lengths": episode_lengths})
         config = TrainConfig(
             task=task,
             out=out or Path("runs") / f"{label}-seed{seed}",
             steps=steps,
             snapshots=_steps(snapshots),
-            start_steps=start_steps,
             seed=seed,
+            **changes,
         )
 
     from mcat.agents.train import train as run
@@ -134,7 +152,7 @@ def policies() -> None:
 )
 def list_policies(as_json: bool, as_markdown: bool) -> None:
     """List them: task, level, training steps and mean return over 10 episodes."""
-    from mcat.agents.policies import packaged_policies
+    from mcat.agents.policy_names import packaged_policies
     from mcat.reports.policies import policy_rows
 
     if as_json:

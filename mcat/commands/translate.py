@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands.options import map_name, policy_name
 from mcat.commands.tables import print_table
+from mcat.interrupts import stopping_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,12 +29,12 @@ if TYPE_CHECKING:
 @click.option("--method", default="ours", show_default=True, type=click.Choice(["ours", "cycle"]),
               help="cycle is the baseline of Zhang et al. 2020.")  # fmt: skip
 @click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-              help="cpu (sized for a laptop), quick (a quarter of it), paper (as printed, days), "
+              help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, days), "
               "smoke (seconds).")  # fmt: skip
-@click.option("--map", "map_name", metavar="NAME|FILE",
+@click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
               help="First guess of what matches what, for machines with other states, actions or "
               "rewards: mirror-x, two-to-three-legs or a JSON file.")  # fmt: skip
-@click.option("--policy", metavar="NAME|FILE",
+@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
               help="The policy to transfer (default: good; scripted on Meta-World).")  # fmt: skip
 @click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
               help="Episodes to run of each policy; 0 for none.")  # fmt: skip
@@ -59,20 +61,23 @@ def translate(map_name: str | None, as_json: bool, **options: Any) -> None:
     mcat translate --src a-good.h5 --src a-mediocre.h5 --tgt b.h5 --out a-to-b
     mcat translate --task a.h5 --task b.h5 --task c.h5
     """  # noqa: D301
-    from mcat.agents.transfer import default_folder
-    from mcat.agents.transfer import translate as run
-    from mcat.agents.transfer_config import TransferConfig
-    from mcat.reports.translation import write_page
+    with stopping_at_once(
+        "stopped: a translation keeps nothing before its end (an earlier result stays as it was);"
+        " the same command starts anew"
+    ):
+        from mcat.agents.transfer import default_folder
+        from mcat.agents.transfer import translate as run
+        from mcat.agents.transfer_config import TransferConfig
+        from mcat.reports.translation import PAGE_FILE, write_page
 
-    config = TransferConfig(map=map_name, **options)
-    result = run(config, announce=lambda text: click.echo(text, err=True))
+        config = TransferConfig(map=map_name, **options)
+        result = run(config, lambda text: click.echo(text, err=True), write_page)
     folder = config.out or default_folder(result.machines)
-    page = write_page(result, folder)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **_outcome(result)}))
         return
     _print_outcome(result)
-    click.echo(f"Report: {page}", err=True)
+    click.echo(f"Report: {folder / PAGE_FILE}", err=True)
     click.echo(folder)
 
 
@@ -83,6 +88,7 @@ def _outcome(result: TransferResult) -> dict[str, Any]:
     return {
         "returns": [summary(returns) for returns in result.returns],
         "fit": result.fit.numbers,
+        "verdict": None if result.trust is None else result.trust.verdict(),
         **{name: whole[name] for name in names},
     }
 

@@ -5,7 +5,9 @@ Names are imported on first use, so that `from mcat.datasets import EpisodeStore
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mcat.lazy import on_first_use
 
 if TYPE_CHECKING:
     from mcat.datasets.checks import Finding, check
@@ -29,20 +31,14 @@ __all__ = [
     "write_dataset",
 ]
 
-_MODULES = {
-    "checks": ("Finding", "check"),
-    "episodes": ("EpisodeStore",),
-    "hdf5": ("read_dataset", "write_dataset"),
-    "interop": ("export_minari", "import_minari", "load"),
-    "tables": ("read_csv",),
-    "views": ("Episodes", "Transitions"),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "checks": ("Finding", "check"),
+        "episodes": ("EpisodeStore",),
+        "hdf5": ("read_dataset", "write_dataset"),
+        "interop": ("export_minari", "import_minari", "load"),
+        "tables": ("read_csv",),
+        "views": ("Episodes", "Transitions"),
+    },
+)

@@ -24,19 +24,27 @@ DTYPES: dict[str, type] = {
 
 
 def checked_columns(
-    *,
-    observations: ArrayLike,
-    actions: ArrayLike,
-    next_observations: ArrayLike | None,
-    rewards: ArrayLike | None,
-    terminals: ArrayLike | None,
-    timeouts: ArrayLike | None,
-    episode_ends: ArrayLike | None,
+    *, observations: ArrayLike, actions: ArrayLike, **others: ArrayLike | None
 ) -> tuple[Columns, NDArray[np.int64]]:
     """The six columns and the row after the last of each episode.
 
-    `EpisodeStore.from_arrays` documents the rules. Float32 input is not copied.
+    `EpisodeStore.from_arrays` documents the arguments and the rules. Float32 input is not copied.
     """
+    columns, ends = checked_rows(observations=observations, actions=actions, **others)
+    return (columns, ends) if "next_observations" in columns else _with_successors(columns, ends)
+
+
+def checked_rows(
+    *,
+    observations: ArrayLike,
+    actions: ArrayLike,
+    next_observations: ArrayLike | None = None,
+    rewards: ArrayLike | None = None,
+    terminals: ArrayLike | None = None,
+    timeouts: ArrayLike | None = None,
+    episode_ends: ArrayLike | None = None,
+) -> tuple[Columns, NDArray[np.int64]]:
+    """The same with every row that was given: next observations are there only if they were."""
     columns: Columns = {
         "observations": _floats("observations", observations, ndim=2),
         "actions": _floats("actions", actions, ndim=2),
@@ -57,8 +65,6 @@ def checked_columns(
         if values.dtype == np.float32:
             check_finite(name, values, ends)
     _settle_flags(columns, ends)
-    if next_observations is None:
-        return _with_successors(columns, ends)
     return columns, ends
 
 

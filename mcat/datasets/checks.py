@@ -1,26 +1,31 @@
-"""What is odd about a data set, found before anything is trained on it (reliability.md §5)."""
+"""What is odd about a data set, found before anything is trained on it."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mcat.datasets.arrays import DTYPES, breaks, place_of
 from mcat.datasets.views import Episodes
+from mcat.errors import counted, printable
 
+ACTION_LIMIT = 1.0  # mcat's actions are from -1 to 1
+ROUNDING = 1e-6
 LARGE = 1e6
 CONSTANT = 1e-6
+LISTED = 8  # places named of each kind
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line about a data set: an error makes training pointless, a warning may."""
+    """One line about a data set: an error makes training pointless, a warning may, a note not."""
 
-    severity: Literal["error", "warning"]
+    severity: Literal["error", "warning", "note"]
     message: str
 
     def __str__(self) -> str:
@@ -28,31 +33,42 @@ class Finding:
 
 
 def check(
-    store: Episodes,
-    *,
-    history: int = 10,
-    action_low: ArrayLike | None = None,
-    action_high: ArrayLike | None = None,
+    store: Episodes, metadata: Mapping[str, Any] | None = None, *, history: int = 10
 ) -> list[Finding]:
-    """Everything odd about one store, errors first; an empty list is a clean bill.
+    """Everything odd about one data set, errors first; an empty list is a clean bill.
 
     Args:
-        store: The data set.
+        store: The episodes.
+        metadata: What `load` said about them: bounds of the actions, what is odd about the times,
+            columns that were left out.
         history: K, the length of the history that a model will be given.
-        action_low: The smallest actions the environment takes, if known.
-        action_high: The largest.
     """
+    metadata = metadata or {}
     if len(store) == 0:
         return [Finding("error", "there are no transitions")]
     findings = [
         *_large_values(store),
-        *_outside_box(store, action_low, action_high),
+        *_actions_outside(store, metadata),
         *_constant_columns(store),
         *_short_episodes(store, history),
         *_broken_episodes(store),
         *_duplicate_episodes(store),
+        *_odd_times(metadata),
+        *_left_out(metadata),
     ]
-    return sorted(findings, key=lambda finding: finding.severity)
+    order = ("error", "warning", "note")
+    return sorted(findings, key=lambda finding: order.index(finding.severity))
+
+
+def rate_hz(metadata: Mapping[str, Any]) -> float | None:
+    """Rows per second of a log, if it said when they were."""
+    rate = metadata.get("rate_hz")
+    return float(rate) if isinstance(rate, int | float) and rate > 0 else None
+
+
+def has_rewards(metadata: Mapping[str, Any]) -> bool:
+    """Whether the source of a data set had rewards; without, they are stored as zeros."""
+    return metadata.get("has_rewards") is not False
 
 
 def _large_values(store: Episodes) -> list[Finding]:
@@ -64,30 +80,40 @@ def _large_values(store: Episodes) -> list[Finding]:
             if wrong.any():
                 first = tuple(np.argwhere(wrong)[0])
                 finite = bool(np.isfinite(values).all())
+                count = counted(int(wrong.sum()), "value")
                 findings.append(
                     Finding(
                         "warning" if finite else "error",
-                        f"{name}: {wrong.sum()} values are not within ±{LARGE:g}, first "
-                        f"{values[first]} at {_place(store, first)}: a diverged simulation?",
+                        f"{name}: {count} not within ±{LARGE:g}: a diverged simulation?"
+                        f" (first {values[first]} at {_place(store, first)})",
                     )
                 )
     return findings
 
 
-def _outside_box(store: Episodes, low: ArrayLike | None, high: ArrayLike | None) -> list[Finding]:
-    lowest = -np.inf if low is None else np.asarray(low, dtype=np.float32)
-    highest = np.inf if high is None else np.asarray(high, dtype=np.float32)
-    outside = (store.actions < lowest) | (store.actions > highest)
-    if not outside.any():
-        return []
-    first = tuple(np.argwhere(outside)[0])
-    return [
-        Finding(
-            "warning",
-            f"actions: {outside.sum()} values are outside the action space, first "
-            f"{store.actions[first]} at {_place(store, first)}: log the action that was executed",
-        )
+def _actions_outside(store: Episodes, metadata: Mapping[str, Any]) -> list[Finding]:
+    boxes = [
+        (-ACTION_LIMIT, ACTION_LIMIT, "[-1, 1], the range of mcat's actions: scale them to it")
     ]
+    try:
+        bounds = np.array([metadata["action_low"], metadata["action_high"]], dtype=np.float64)
+        low, high = np.broadcast_to(bounds, (2, store.action_size))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass  # no bounds, or none that fit
+    else:
+        boxes.insert(0, (low, high, "the action space: log the action that was executed"))
+    for low, high, what in boxes:
+        outside = (store.actions < low - ROUNDING) | (store.actions > high + ROUNDING)
+        if outside.any():
+            first = tuple(np.argwhere(outside)[0])
+            return [
+                Finding(
+                    "warning",
+                    f"actions: {counted(int(outside.sum()), 'value')} outside {what} (first"
+                    f" {store.actions[first]:g} at {_place(store, first)})",
+                )
+            ]
+    return []
 
 
 def _constant_columns(store: Episodes) -> list[Finding]:
@@ -95,9 +121,10 @@ def _constant_columns(store: Episodes) -> list[Finding]:
     for name in ("observations", "actions"):
         constant = np.flatnonzero(store.column(name).std(axis=0, dtype=np.float64) <= CONSTANT)
         if len(constant):
-            listed = _listed(constant)
+            count = counted(len(constant), "column")
+            change = "change" if len(constant) > 1 else "changes"
             findings.append(
-                Finding("warning", f"{name}: {len(constant)} columns never change: {listed}")
+                Finding("warning", f"{name}: {count} never {change}: {_listed(constant)}")
             )
     return findings
 
@@ -121,12 +148,14 @@ def _broken_episodes(store: Episodes) -> list[Finding]:
     broken[store.episode_ends[:-1] - 1] = False
     if not broken.any():
         return []
-    place = place_of(int(np.argmax(broken)), store.episode_ends)
+    rows = np.flatnonzero(broken)
+    places = [place_of(int(row), store.episode_ends) for row in rows[:LISTED]]
     return [
         Finding(
             "warning",
-            f"{broken.sum()} rows are not continued by the next row of their episode, first "
-            f"{place}: rows missing or an episode end not marked?",
+            f"{counted(len(rows), 'row')} not continued by the next row of the episode: rows"
+            f" missing or an episode end not marked? At {'; '.join(places)}"
+            + ("; …" if len(rows) > LISTED else ""),
         )
     ]
 
@@ -145,10 +174,30 @@ def _duplicate_episodes(store: Episodes) -> list[Finding]:
     return [
         Finding(
             "warning",
-            f"{len(duplicates)} episodes repeat an earlier one exactly: "
-            f"{_listed(np.array(duplicates))}",
+            f"{counted(len(duplicates), 'episode')} equal to an earlier one:"
+            f" {_listed(np.array(duplicates))}",
         )
     ]
+
+
+def _odd_times(metadata: Mapping[str, Any]) -> list[Finding]:
+    """What was found when the log was read: the times themselves are not kept."""
+    findings = []
+    entries = metadata.get("time_findings")
+    for entry in entries if isinstance(entries, list) else []:
+        match entry:
+            case [("error" | "warning") as severity, str(text)]:
+                findings.append(Finding(severity, printable(text, 1000)))
+    return findings
+
+
+def _left_out(metadata: Mapping[str, Any]) -> list[Finding]:
+    names = metadata.get("ignored_columns")
+    if not isinstance(names, list) or not names:
+        return []
+    listed = ", ".join(printable(name, 60) for name in names[:LISTED])
+    more = ", …" if len(names) > LISTED else ""
+    return [Finding("note", f"{counted(len(names), 'column')} not read: {listed}{more}")]
 
 
 def _place(store: Episodes, index: tuple[np.int64, ...]) -> str:
@@ -156,6 +205,6 @@ def _place(store: Episodes, index: tuple[np.int64, ...]) -> str:
     return place_of(int(row), store.episode_ends) + "".join(f", column {c}" for c in column)
 
 
-def _listed(numbers: NDArray[np.int64], limit: int = 8) -> str:
-    listed = ", ".join(map(str, numbers[:limit]))
-    return listed + (", …" if len(numbers) > limit else "")
+def _listed(numbers: NDArray[np.int64]) -> str:
+    listed = ", ".join(map(str, numbers[:LISTED]))
+    return listed + (", …" if len(numbers) > LISTED else "")

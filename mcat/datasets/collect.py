@@ -10,7 +10,7 @@ import math
 import platform
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ import mcat
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
-from mcat.datasets.shards import ShardFolder, claim_shards, require_same
+from mcat.datasets.shards import Shard, ShardFolder, claim_shards, discard_shards, require_same
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
-from mcat.safe_io import StrPath, ensure_writable_output
+from mcat.safe_io import StrPath, ensure_writable_output, io_errors, is_file
 from mcat.types import AnyPolicy
 
 SHARD_TRANSITIONS = 10_000  # sealing one takes about 15 ms, collecting one about a second
@@ -71,6 +71,20 @@ class CollectConfig:
         if not 0 <= self.max_unstable <= 1:
             raise UsageError(f"max_unstable must be between 0 and 1, got {self.max_unstable}")
 
+    def round_size(self, collected: int) -> int:
+        """How many episodes the round has that begins after so many transitions."""
+        return min(self.envs, math.ceil((self.steps - collected) / self.task.horizon))
+
+    def has_same(self, shard: Shard) -> bool:
+        """Whether this collection has a shard that was perhaps collected for other `steps`.
+
+        It has if all rounds of the shard are full in both. Where episodes diverged, how many of
+        them are an error depends on `steps` too.
+        """
+        other = replace(self, steps=shard.steps)
+        sizes = {config.round_size(shard.last_round_at) for config in (self, other)}
+        return shard.steps == self.steps or (sizes == {self.envs} and not shard.unstable)
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
         return asdict(self) | {"task": self.task.to_dict(), "noise": list(self.noise)}
@@ -108,7 +122,8 @@ def collect(
         policy: Maps observations `(n, obs)` to actions `(n, act)`, a pure function of them or, if
             it has `begin()`, of what it saw since. None draws uniformly from the action space.
         out: The file to make.
-        resume: Go on with what an earlier, stopped call left; start if there is nothing.
+        resume: Go on with what an earlier, stopped call left; start if there is nothing. `steps`
+            may be another number than it was: what is not the same for both is collected again.
         overwrite: Replace `out` and start anew; `out` stays as it is until the new one is whole.
         workers: Processes that share the physics; no part of the result.
         quiet: Show no progress.
@@ -121,14 +136,16 @@ def collect(
     """
     started = time.monotonic()
     path = Path(out)
-    if resume and not overwrite and path.is_file():
+    if resume and not overwrite and is_file(path):
         return _finished(path, config, started)
     ensure_writable_output(path, overwrite=overwrite)
     versions = _versions()
     settings = config.to_dict() | {"versions": versions}
-    with Interrupts() as stop, claim_shards(path, settings) as shards:
-        shards.begin(resume=resume, overwrite=overwrite)
+    with Interrupts() as stop, claim_shards(path, settings, config.has_same) as shards:
         # Again, as the winner of a race may have finished between the first look and the lock.
+        if resume and not overwrite and is_file(path):
+            return _finished(path, config, started)
+        shards.begin(resume=resume, overwrite=overwrite)
         needed = _needed_bytes(config, shards.transitions)
         ensure_writable_output(path, overwrite=overwrite, needed_bytes=needed)
         try:
@@ -183,7 +200,8 @@ def _collect_shard(
     episodes = EpisodeStore(task.spec.observation_size, task.spec.action_size)
     while len(episodes) < min(missing, SHARD_TRANSITIONS):
         before = len(episodes)
-        wanted = min(config.envs, math.ceil((missing - before) / task.horizon))
+        began_at = shards.transitions + before
+        wanted = config.round_size(began_at)
         seed = np.random.SeedSequence([config.seed, number])
         for episode in roll_out(env, policy, seed=seed, noise=config.noise, episodes=wanted):
             if episode is None:
@@ -195,7 +213,7 @@ def _collect_shard(
         progress.advance(len(episodes) - before)
         if stop.requested and len(episodes):
             break
-    shards.seal(episodes, unstable=unstable, next_round=number)
+    shards.seal(episodes, unstable=unstable, next_round=number, last_round_at=began_at)
 
 
 def _require_stable(
@@ -218,13 +236,14 @@ def _finished(path: Path, config: CollectConfig, started: float) -> CollectSumma
     if not isinstance(metadata.get("config"), dict):
         raise CannotCreateError(f"{path} exists already and is no collection: pass --overwrite")
     require_same(metadata["config"], config.to_dict(), path)
-    with claim_shards(path, {}) as shards:  # a process killed at its very end leaves its shards
-        shards.discard()
+    discard_shards(path)  # a process killed at its very end leaves them
     return _summary(path, episodes, metadata.get("unstable_episodes", 0), started)
 
 
 def _summary(path: Path, episodes: EpisodeStore, unstable: int, started: float) -> CollectSummary:
     returns = episodes.episode_returns()
+    with io_errors(path, "read"):
+        size = path.stat().st_size
     return CollectSummary(
         path=path,
         transitions=len(episodes),
@@ -233,7 +252,7 @@ def _summary(path: Path, episodes: EpisodeStore, unstable: int, started: float) 
         return_min=float(returns.min()),
         return_mean=float(returns.mean()),
         return_max=float(returns.max()),
-        file_bytes=path.stat().st_size,
+        file_bytes=size,
         seconds=time.monotonic() - started,
     )
 

@@ -21,19 +21,20 @@ import h5py
 import numpy as np
 
 from mcat.datasets.arrays import DTYPES
+from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.foreign import assemble_arrays
 from mcat.datasets.untrusted import (
     MAX_METADATA_BYTES,
     METADATA,
     PARSE_ERRORS,
     Arrays,
-    one_line,
+    Notes,
     read_allowed,
-    read_in_child,
 )
 from mcat.datasets.views import Episodes
-from mcat.errors import DataError
-from mcat.safe_io import StrPath, digest, dump_json, io_errors, new_file, parse_json
+from mcat.errors import DataError, printable
+from mcat.safe_io import StrPath, digest, dump_json, new_file, open_input, parse_json
 
 FORMAT_VERSION = 1
 
@@ -63,10 +64,11 @@ def write_dataset(
 
 
 def read_dataset(path: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStore, dict[str, Any]]:
-    """The episodes and the metadata of a data set file of mcat or, with no metadata, of D4RL.
+    """The episodes and the metadata of a data set file of mcat or of D4RL.
 
     No file is locked, nothing a file says is run, and no environment is made from it. Files
-    without our seal are parsed in a child process, so that they cannot crash the caller.
+    without our seal are parsed in a child process, so that they cannot crash the caller; their
+    metadata are what `foreign.assemble` finds out.
 
     Args:
         path: The file.
@@ -77,24 +79,22 @@ def read_dataset(path: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStor
         MissingInputError: if the file is not there.
         DataError: if it is damaged, hostile, from a newer mcat, or not a data set.
     """
-    with io_errors(path, "read"), open(path, "rb") as file:
+    with open_input(path) as file:
         sealed = _check_seal(file, path)
-        try:
-            in_child = not (sealed and trust_seal)
-            arrays, text = read_in_child(path) if in_child else _parse(file)
-        except PARSE_ERRORS as error:
-            raise DataError(f"{path}: not a readable data set: {one_line(error)}") from error
-    if sealed and text is None:
+        if sealed and trust_seal:
+            arrays, notes = _parse(file, path)
+        else:
+            arrays, notes = read_in_child(path, "hdf5", "data set")
+    text = notes["metadata"]
+    if text is None and not sealed:
+        return assemble_arrays(path, arrays, notes["ignored"])
+    if text is None:
         raise DataError(f"{path}: not a data set: it has no metadata")
-    missing = {"observations", "actions"} if text is None else {*DTYPES, "episode_ends"}
-    missing -= arrays.keys()
-    if missing:
-        raise DataError(f"{path}: not a data set: it has no {', '.join(sorted(missing))}")
-    metadata = {} if text is None else _checked_metadata(text, path)
+    _check_names(path, {*arrays, *notes["ignored"]})
+    metadata = _checked_metadata(text, path)
     try:
         episodes = EpisodeStore.from_arrays(**arrays)  # checks lengths, flags and finite values
-        if metadata:
-            _check_agreement(episodes, arrays, metadata)
+        _check_agreement(episodes, arrays, metadata)
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     return episodes, metadata
@@ -180,10 +180,24 @@ def _check_seal(file: BinaryIO, path: StrPath) -> bool:
     return True
 
 
-def _parse(file: BinaryIO) -> tuple[Arrays, str | None]:
+def _parse(file: BinaryIO, path: StrPath) -> tuple[Arrays, Notes]:
     # Through the open file, so that what is parsed is what was checked, and no lock is needed.
-    with h5py.File(file, "r") as content:
-        return read_allowed(content, os.fstat(file.fileno()).st_size)
+    try:
+        with h5py.File(file, "r") as content:
+            return read_allowed(content, os.fstat(file.fileno()).st_size)
+    except PARSE_ERRORS as error:
+        if isinstance(error, OSError) and error.errno:  # of the disk; HDF5's own have no number
+            raise
+        raise DataError(f"{path}: not a readable data set: {printable(error)}") from error
+
+
+def _check_names(path: StrPath, found: set[str]) -> None:
+    """Whether a file with our metadata holds what we write, no more and no less."""
+    ours = {*DTYPES, "episode_ends"}
+    if missing := ours - found:
+        raise DataError(f"{path}: not a data set: it has no {', '.join(sorted(missing))}")
+    if strange := found - ours:
+        raise DataError(f"{path}: holds {min(strange)[:40]!a}, which no data set of mcat has")
 
 
 def _checked_metadata(text: str, path: StrPath) -> dict[str, Any]:
@@ -213,14 +227,14 @@ def _check_agreement(episodes: EpisodeStore, arrays: Arrays, metadata: dict[str,
             raise DataError(f"{name} is {true[name]}, its metadata says {metadata.get(name)!a}")
     if not np.array_equal(arrays["timeouts"], episodes.timeouts):
         raise DataError("the last step of an episode has no flag: neither terminal nor timeout")
-    if "action_low" in metadata:
+    if "action_low" in metadata or "action_high" in metadata:
         _check_bounds(episodes, metadata)
 
 
 def _check_bounds(episodes: EpisodeStore, metadata: dict[str, Any]) -> None:
     try:
         low, high = (np.array(metadata[f"action_{side}"], dtype=float) for side in ("low", "high"))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         low = high = np.empty(0)
     if not low.shape == high.shape == (episodes.action_size,):
         raise DataError(f"its metadata must give {episodes.action_size} numbers as action bounds")

@@ -16,41 +16,60 @@ from numpy.typing import NDArray
 
 from mcat import __version__
 from mcat.datasets.arrays import breaks, place_of
+from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.foreign import assemble_arrays
 from mcat.datasets.hdf5 import facts, read_dataset
 from mcat.datasets.tables import read_csv, read_parquet
-from mcat.datasets.untrusted import RefusedError, read_in_child
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
-from mcat.errors import DataError, MissingInputError, UsageError
-from mcat.safe_io import StrPath, io_errors, new_file, new_folder, read_json, write_json
+from mcat.errors import DataError, MissingInputError, UsageError, printable
+from mcat.safe_io import StrPath, new_file, read_json, write_json
+from mcat.workplaces import new_folder
 
 MINARI_VERSION = "0.5.0"  # of the layout below; Minari 0.5.0 and later read it
 
 _ID = re.compile(r"([\w-]+/)*[\w-]+-v\d+", re.ASCII)
-_TABLES = {".csv": read_csv, ".parquet": read_parquet}
 
 
 def load(source: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStore, dict[str, Any]]:
     """The episodes and metadata of any source: what every command calls.
 
+    `metadata["action_range"]` is the smallest and the largest action, whatever the file says.
+
     Args:
-        source: A file of mcat or D4RL (.h5, .hdf5), a log (.csv, .parquet), or the folder or the
-            id of a Minari data set.
+        source: A file of mcat or D4RL (.h5, .hdf5), a log (.csv, .csv.gz, .parquet, .npz), or the
+            folder or the id of a Minari data set.
         trust_seal: False parses even sealed files in a child process; see `read_dataset`.
     """
+    store, metadata = _read(source, trust_seal=trust_seal)
+    actions = store.actions
+    return store, metadata | {"action_range": [float(actions.min()), float(actions.max())]}
+
+
+def _read(source: StrPath, *, trust_seal: bool) -> tuple[EpisodeStore, dict[str, Any]]:
     path = Path(source)
     if path.is_dir() or (_ID.fullmatch(str(source)) and not path.exists()):
         return import_minari(source)
     if not path.exists():
         raise MissingInputError(f"{path} does not exist: name a file, a Minari folder or id")
-    suffix = path.suffix.lower()
-    if suffix in (".h5", ".hdf5"):
+    name = path.name.lower()
+    if name.endswith((".h5", ".hdf5")):
         return read_dataset(path, trust_seal=trust_seal)
-    if suffix not in _TABLES:
-        known = ", ".join((".h5", ".hdf5", *_TABLES))
-        raise UsageError(f"{path}: cannot tell its format, name it {known}")
-    return _TABLES[suffix](path)
+    for suffix, read in _LOGS.items():
+        if name.endswith(suffix):
+            return read(path)
+    known = ", ".join((".h5", ".hdf5", *_LOGS))
+    raise UsageError(f"{path}: cannot tell its format, name it {known}")
+
+
+def read_npz(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
+    """A log that `np.savez` wrote, under the names of `EpisodeStore.from_arrays`."""
+    arrays, notes = read_in_child(path, "npz", "NumPy archive")
+    return assemble_arrays(path, arrays, notes["ignored"])
+
+
+_LOGS = {".csv": read_csv, ".csv.gz": read_csv, ".parquet": read_parquet, ".npz": read_npz}
 
 
 def import_minari(
@@ -71,11 +90,7 @@ def import_minari(
         raise DataError(f"{folder}: not a Minari data set in HDF5")
     spaces = {name: _box(folder, described, name) for name in ("observation", "action")}
     path = folder / "main_data.hdf5"
-    with io_errors(path, "read"):
-        try:
-            arrays, _ = read_in_child(path, layout="minari")
-        except RefusedError as error:
-            raise DataError(f"{path}: not a readable Minari file: {error}") from error
+    arrays, _ = read_in_child(path, "minari", "Minari file")
     try:
         store = _from_minari(arrays)
     except DataError as error:
@@ -112,7 +127,10 @@ def export_minari(
     """
     namespace = dataset_id.rpartition("/")[0]
     if not _ID.fullmatch(dataset_id) or len(namespace) == 1:
-        raise UsageError(f"'{dataset_id}' is not a Minari id: write it as namespace/name-v0")
+        raise UsageError(
+            f"'{dataset_id}' is not a Minari id: write it as namespace/name-v0, the namespace with"
+            " two letters at least"
+        )
     _require_continuity(store)
     content = _minari_file(store)
     described = _minari_metadata(store, metadata, dataset_id, len(content.getbuffer()))
@@ -157,11 +175,11 @@ def _box(folder: Path, described: Mapping[str, Any], name: str) -> NDArray[np.fl
             bounds = np.array([space["low"], space["high"]], dtype=np.float64)
             if bounds.ndim == 2:
                 return bounds
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         pass
-    kind = space.get("type") if isinstance(space, dict) else None
+    kind = printable(space.get("type") if isinstance(space, dict) else None, 40)
     raise DataError(
-        f"{folder}: its {name} space ({str(kind)[:40]}) is not a Box of vectors, which mcat needs"
+        f"{folder}: its {name} space ({kind}) is not a Box of vectors, which mcat needs"
     )
 
 
@@ -251,9 +269,24 @@ def _minari_metadata(
         "requirements": [f"mcat>={__version__}"],
         "mcat": {name: value for name, value in metadata.items() if name not in facts(store)},
     }
-    if "task" in metadata:
-        described["env_spec"] = _env_spec(Task.from_dict(metadata["task"]))
+    if metadata.get("task") is not None:
+        described["env_spec"] = _env_spec(_task_of(store, metadata["task"]))
     return described
+
+
+def _task_of(store: Episodes, description: Any) -> Task:
+    try:
+        task = Task.from_dict(description)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"its task is none of mcat's ({printable(error)})") from error
+    sizes = task.spec.observation_size, task.spec.action_size
+    if sizes != (store.observation_size, store.action_size):
+        raise DataError(
+            f"the episodes have {store.observation_size} observations and {store.action_size}"
+            f" actions, their task {task.label()} has {sizes[0]} and {sizes[1]}: leave 'task' out"
+            " of the metadata, or name the right one"
+        )
+    return task
 
 
 def _space(size: int, low: Any = None, high: Any = None) -> str:

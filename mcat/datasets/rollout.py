@@ -21,6 +21,7 @@ def roll_out(
     seed: np.random.SeedSequence,
     noise: tuple[float, float],
     episodes: int,
+    steps: int | None = None,
 ) -> Iterator[dict[str, Any] | None]:
     """One episode from each of the first `episodes` sub-environments, which share one horizon.
 
@@ -32,13 +33,15 @@ def roll_out(
         noise: Range from which each episode draws the σ of its action noise.
         episodes: How many sub-environments take part. The policy sees all rows nevertheless, so
             that it rounds alike however many are wanted.
+        steps: Cut the episodes after so many steps; what is owed then is never paid.
 
     Yields:
         Arguments for `EpisodeStore.append_episode`, or None where the simulation diverged.
     """
     env_seeds, noise_seed = seed.spawn(2)
     rng = np.random.default_rng(noise_seed)
-    n, horizon, spec = env.num_envs, env.tasks[0].horizon, env.tasks[0].spec
+    n, spec = env.num_envs, env.tasks[0].spec
+    horizon = env.tasks[0].horizon if steps is None else min(steps, env.tasks[0].horizon)
     acting = None if policy is None else begun(policy)
     act = _actor(acting, env, rng.uniform(*noise, size=(n, 1)), rng)
     observations = np.empty((horizon + 1, n, spec.observation_size), np.float32)
@@ -49,7 +52,7 @@ def roll_out(
 
     running = np.arange(n) < episodes
     seeds = [int(number) for number in env_seeds.generate_state(n)]
-    observation, _ = env.reset(seed=seeds, options={"reset_mask": running})
+    observation, _ = env.reset(seed=seeds, options={"reset_mask": running, "park": True})
     observations[0] = observation
     for t in range(horizon):
         actions[t] = act(observation)

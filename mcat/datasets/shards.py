@@ -2,55 +2,72 @@
 
     ant-cripple3.h5.shards/
       lock             held by the one process that collects
-      manifest.json    the configuration, and every shard with its SHA-256
-      shard-00000.h5   sealed data sets, in order
+      shard-00000.h5   sealed data sets, in order, each with the collection's settings
 
-A shard counts once the manifest lists it. What a kill leaves is a valid manifest and, at worst, a
-shard that it does not list yet.
+A shard counts once it has its name. What a kill leaves is a row of whole shards: what resuming
+finds is checked against the shards' own contents and nothing else. A folder that holds anything
+else is somebody's own and is never touched.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
-from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
-from mcat.safe_io import (
-    claimed,
-    dump_json,
-    io_errors,
-    read_json,
-    remove_stale_parts,
-    sha256_of,
-    write_json,
-)
+from mcat.errors import CannotCreateError, DataError, UsageError
+from mcat.safe_io import PART, dump_json, io_errors, remove_stale_parts
+from mcat.workplaces import workplace
+
+_SHARD = re.compile(r"shard-\d{5,}\.h5")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """What the manifest says about one shard."""
+    """What there is to know about a shard without reading it again.
 
-    file: str
-    sha256: str
+    Attributes:
+        transitions: How many it holds.
+        episodes: How many it holds.
+        steps: How many transitions the collection was to have in the end.
+        unstable: Episodes that were dropped because their simulation diverged.
+        first_round: Its first round.
+        next_round: The first round after it.
+        last_round_at: How many transitions the collection had when its last round began.
+    """
+
     transitions: int
     episodes: int
+    steps: int
     unstable: int
+    first_round: int
     next_round: int
+    last_round_at: int
 
 
 class ShardFolder:
-    """The shards collected so far for one output. Use `claim_shards`, which locks it."""
+    """The shards collected so far for one output. Use `claim_shards`, which locks it.
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    Args:
+        folder: Where they are.
+        config: All that the shards' contents depend on. It may name another number of `steps` than
+            that of the shards, which then count as far as `alike` says.
+        alike: Whether a collection of `config["steps"]` has the same shard.
+    """
+
+    def __init__(
+        self, folder: Path, config: Mapping[str, Any], alike: Callable[[Shard], bool]
+    ) -> None:
         self.folder = folder
         self.config = dict(config)
         self.shards: list[Shard] = []
+        self._alike = alike
 
     @property
     def transitions(self) -> int:
@@ -72,98 +89,125 @@ class ShardFolder:
         """The first round whose episodes are in no shard."""
         return self.shards[-1].next_round if self.shards else 0
 
-    def seal(self, episodes: EpisodeStore, *, unstable: int, next_round: int) -> None:
+    def seal(
+        self, episodes: EpisodeStore, *, unstable: int, next_round: int, last_round_at: int
+    ) -> None:
         """Makes `episodes` durable as the next shard."""
-        file = f"shard-{len(self.shards):05}.h5"
-        path = self.folder / file
-        # A shard of this name can only be one that a killed process had not listed.
-        write_dataset(path, episodes, {"config": self.config}, overwrite=True)
-        self.shards.append(
-            Shard(
-                file=file,
-                sha256=sha256_of(path),
-                transitions=len(episodes),
-                episodes=episodes.num_episodes,
-                unstable=unstable,
-                next_round=next_round,
-            )
-        )
-        self._write_manifest()
+        rounds = {
+            "unstable": unstable,
+            "first_round": self.next_round,
+            "next_round": next_round,
+            "last_round_at": last_round_at,
+        }
+        metadata = {"config": self.config, "shard": rounds}
+        write_dataset(self._path(len(self.shards)), episodes, metadata)
+        self.shards.append(_shard(episodes, metadata))
 
     def merged(self) -> EpisodeStore:
         """All episodes of all shards, in order."""
-        return EpisodeStore.concatenate(
-            [read_dataset(self.folder / s.file)[0] for s in self.shards]
-        )
-
-    def discard(self) -> None:
-        """Forgets the shards: the output holds everything now."""
-        (self.folder / "manifest.json").unlink(missing_ok=True)
+        numbers = range(len(self.shards))
+        return EpisodeStore.concatenate([read_dataset(self._path(i))[0] for i in numbers])
 
     def begin(self, *, resume: bool, overwrite: bool) -> None:
-        """Loads what an earlier process sealed, or starts anew.
+        """Takes over what an earlier process sealed, or starts anew.
 
         Raises:
-            CannotCreateError: if there is something and neither `resume` nor `overwrite` is set.
+            CannotCreateError: if there is something and neither `resume` nor `overwrite` is set, or
+                something that is no shard.
             UsageError: if it was collected with another configuration.
         """
-        manifest = self.folder / "manifest.json"
-        if manifest.exists() and resume:
-            self._load(read_json(manifest))
-        elif manifest.exists() and not overwrite:
+        if not (resume or overwrite) and self._files():
             raise CannotCreateError(
                 f"{self.folder} holds an unfinished collection:"
                 " pass --resume to go on with it or --overwrite to start anew"
             )
-        kept = {"lock", *(shard.file for shard in self.shards)}
-        if self.shards:
-            self._write_manifest()  # shorter than it was if a shard is damaged
-            kept.add(manifest.name)
-        for path in self.folder.iterdir():
-            if path.name not in kept:
-                path.unlink()
+        if resume:
+            self._take_over()
+        self.discard(kept=len(self.shards))
+        remove_stale_parts(self.folder)
 
-    def _load(self, manifest: Any) -> None:
-        try:
-            shards = [Shard(**entry) for entry in manifest["shards"]]
-            old = dict(manifest["config"])
-        except (TypeError, KeyError, ValueError) as error:
-            raise DataError(
-                f"{self.folder / 'manifest.json'}: damaged; pass --overwrite to start anew"
-            ) from error
-        require_same(old, self.config, self.folder)
-        for shard in shards:
-            try:
-                intact = sha256_of(self.folder / shard.file) == shard.sha256
-            except MissingInputError:
-                intact = False
-            if not intact:
-                break  # this and all later rounds are collected again, with the same result
+    def discard(self, kept: int = 0) -> None:
+        """Forgets all shards but the first ones, from the last on: a kill leaves a row of them."""
+        with io_errors(self.folder, "write"):
+            for path in reversed(self._files()):
+                if path not in map(self._path, range(kept)):
+                    path.unlink()
+
+    def _take_over(self) -> None:
+        """Counts the shards in a row from the first that are sound and alike.
+
+        All others are collected again, with the same result.
+        """
+        found = {path: self._read(path) for path in self._files()}
+        while shard := found.get(self._path(len(self.shards))):
+            if shard.first_round != self.next_round or not self._alike(shard):
+                break
             self.shards.append(shard)
 
-    def _write_manifest(self) -> None:
-        shards = [asdict(shard) for shard in self.shards]
-        content = {"config": self.config, "shards": shards}
-        write_json(self.folder / "manifest.json", content, overwrite=True)
+    def _read(self, path: Path) -> Shard | None:
+        """What the shard says, None if it is damaged."""
+        try:
+            episodes, metadata = read_dataset(path)
+        except DataError:
+            return None
+        try:
+            shard, config = _shard(episodes, metadata), dict(metadata["config"])
+        except (TypeError, KeyError, ValueError, AttributeError):
+            raise CannotCreateError(
+                f"{path} is no part of a collection: move it away or choose another output"
+            ) from None
+        require_same(config | {"steps": self.config["steps"]}, self.config, self.folder)
+        return shard
+
+    def _files(self) -> list[Path]:
+        with io_errors(self.folder, "write"):
+            return sorted(p for p in self.folder.iterdir() if _SHARD.fullmatch(p.name))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"shard-{number:05}.h5"
 
 
 @contextmanager
-def claim_shards(out: Path, config: Mapping[str, Any]) -> Iterator[ShardFolder]:
+def claim_shards(
+    out: Path, config: Mapping[str, Any], alike: Callable[[Shard], bool]
+) -> Iterator[ShardFolder]:
     """The folder of shards for `out`, locked; it is removed if it holds nothing at the end.
 
     Raises:
-        CannotCreateError: if another process collects into `out`.
+        CannotCreateError: if there is a folder of that name that is not ours.
+        BusyError: if another process collects into `out`.
     """
-    folder = out.with_name(f"{out.name}.shards")
-    with io_errors(folder, "write"):
-        folder.mkdir(exist_ok=True)
-    with claimed(folder / "lock", str(out)):
-        remove_stale_parts(out)
-        try:
-            yield ShardFolder(folder, config)
-        finally:
-            if not (folder / "manifest.json").exists():
-                shutil.rmtree(folder, ignore_errors=True)
+    folder = shard_folder(out)
+    with workplace(folder, _is_ours, str(out)) as locked:
+        if locked:  # else they may be another process's
+            remove_stale_parts(out.parent, out.name)
+        yield ShardFolder(folder, config, alike)
+
+
+def shard_folder(out: Path) -> Path:
+    """Where the shards for `out` are while it is being collected."""
+    return out.with_name(f"{out.name}.shards")
+
+
+def discard_shards(out: Path) -> None:
+    """Removes what a process killed at its very end left; `out` holds everything."""
+    with suppress(CannotCreateError):  # somebody's own, or another process collects anew
+        if os.path.lexists(shard_folder(out)):
+            with claim_shards(out, {}, lambda shard: True) as shards:
+                shards.begin(resume=False, overwrite=True)
+
+
+def _shard(episodes: EpisodeStore, metadata: Mapping[str, Any]) -> Shard:
+    rounds, steps = metadata["shard"], metadata["config"]["steps"]
+    if not all(type(number) is int for number in (steps, *rounds.values())):
+        raise ValueError("not whole numbers")
+    return Shard(transitions=len(episodes), episodes=episodes.num_episodes, steps=steps, **rounds)
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    part = PART.fullmatch(entry.name)
+    name = part[1] if part else entry.name
+    return _SHARD.fullmatch(name) is not None and entry.is_file(follow_symlinks=False)
 
 
 def require_same(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:

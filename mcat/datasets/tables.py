@@ -3,39 +3,57 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import math
+import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
-from mcat.errors import DataError, UsageError
-from mcat.safe_io import StrPath, io_errors
+from mcat.datasets.foreign import assemble, refuse_lookalikes
+from mcat.datasets.untrusted import TABLE_COLUMN, TIMES, budget_for
+from mcat.errors import DataError, UsageError, printable
+from mcat.safe_io import StrPath, open_input
 
 _VECTORS = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
 _SCALARS = {"reward": "rewards", "terminal": "terminals", "timeout": "timeouts"}
-_USED = re.compile(r"(obs|act|next_obs)_\d+|reward|terminal|timeout|episode")
+_NAMES = {array: f"{name}_0" for name, array in _VECTORS.items()}
+_NAMES |= {array: name for name, array in _SCALARS.items()} | {"episode_ends": "episode"}
 _FLAGS = {"true": 1.0, "false": 0.0}
 
 
 def read_csv(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
-    """A log whose first line names its columns.
+    """A log whose first line names its columns; it may be compressed (.csv.gz).
 
     `obs_0`, `obs_1`, … and `act_0`, … must be there; `next_obs_0`, …, `reward`, `terminal`,
-    `timeout` and `episode` (a number that changes when a new episode begins) may be. Others are
-    left out and listed in the metadata as `ignored_columns`.
+    `timeout`, `episode` (a number that changes when a new episode begins) and `time` (in seconds)
+    may be. Others are left out and listed in the metadata as `ignored_columns`, unless they look
+    like one of these.
 
     Raises:
         DataError: Naming the line and the column that cannot be read.
     """
-    with io_errors(path, "read"), open(path, newline="", encoding="utf-8-sig") as file:
+    with _text(path) as file:
         try:
             header = [name.strip() for name in next(csv.reader(file), [])]
-            used = [number for number, name in enumerate(header) if _USED.fullmatch(name)]
-            _check_header(path, [header[number] for number in used])
+            used = [number for number, name in enumerate(header) if TABLE_COLUMN.fullmatch(name)]
+            ignored = _check_header(path, header)
+            converters: dict[int | str, Callable[[str], float]] = {
+                n: _moment if header[n] in TIMES else _flag
+                for n in used
+                if header[n] in ("terminal", "timeout", *TIMES)
+            }
             values = np.loadtxt(
                 _lines(path, file, fields=len(header)),
                 delimiter=",",
@@ -43,73 +61,94 @@ def read_csv(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
                 comments=None,
                 ndmin=2,
                 usecols=used,
-                converters={n: _flag for n in used if header[n] in ("terminal", "timeout")},
+                converters=converters,
             )
         except UnicodeDecodeError:
             raise DataError(f"{path}: not a text file in UTF-8") from None
         except DataError:
             raise
         except (ValueError, csv.Error) as error:
-            raise DataError(f"{path}: {_bad_field(path) or error}") from None
+            raise DataError(f"{path}: {_bad_field(path) or printable(error)}") from None
     table = {header[number]: values[:, column] for column, number in enumerate(used)}
-    return _from_table(path, table, [name for name in header if name not in table])
+    return _from_table(path, table, ignored)
 
 
 def read_parquet(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     """The same table as `read_csv` takes, in a Parquet file."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
+    if find_spec("pyarrow") is None:
         raise UsageError(
             f"{path}: reading Parquet needs pyarrow: pip install pyarrow, or convert to CSV"
-        ) from None
-    with io_errors(path, "read"), open(path, "rb") as file:
-        try:
-            content = parquet.read_table(file)
-            used = [name for name in content.column_names if _USED.fullmatch(name)]
-            table = {name: content[name].to_numpy() for name in used}
-        except pyarrow.ArrowException as error:
-            raise DataError(f"{path}: not a readable Parquet file: {error}") from None
-    _check_header(path, used)
-    return _from_table(path, table, [name for name in content.column_names if name not in table])
+        )
+    table, notes = read_in_child(path, "parquet", "Parquet file")
+    ignored = _check_header(path, notes["columns"])
+    ignored += [name for name in TIMES if name in notes["columns"] and name not in table]
+    return _from_table(path, table, ignored)
 
 
 def _from_table(
     path: StrPath, table: Mapping[str, NDArray[Any]], ignored: list[str]
 ) -> tuple[EpisodeStore, dict[str, Any]]:
-    arrays = {}
+    arrays = {name: table[name] for name in TIMES if name in table}
     for name, array in _VECTORS.items():
         columns = [table[column] for column in _numbered(table, name)]
         if columns:
             arrays[array] = np.column_stack(columns)
     arrays |= {array: table[name] for name, array in _SCALARS.items() if name in table}
     if "episode" in table:
-        changes = np.flatnonzero(np.diff(table["episode"])) + 1
-        arrays["episode_ends"] = np.append(changes, len(table["episode"]))
-    try:
-        store = EpisodeStore.from_arrays(**arrays)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-    return store, {"source": Path(path).name, "ignored_columns": ignored}
+        numbers = table["episode"]
+        empty = np.flatnonzero(~np.isfinite(numbers))
+        if len(empty):
+            raise DataError(f"{path}: column episode: row {empty[0]} is {numbers[empty[0]]}")
+        changes = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+        arrays["episode_ends"] = np.append(changes, len(numbers))
+    return assemble(path, arrays, ignored)
 
 
 def _numbered(names: Iterable[str], name: str) -> list[str]:
     """Those of `names` that are `name_0`, `name_1`, …, in this order."""
-    columns = [column for column in names if re.fullmatch(rf"{name}_\d+", column)]
+    columns = [column for column in names if re.fullmatch(rf"{name}_[0-9]+", column)]
     return sorted(columns, key=lambda column: int(column.rpartition("_")[2]))
 
 
-def _check_header(path: StrPath, names: list[str]) -> None:
-    for name in _VECTORS:
-        found = _numbered(names, name)
-        expected = [f"{name}_{number}" for number in range(max(len(found), name != "next_obs"))]
-        if found != expected:
-            missing = next(column for column in expected if column not in found)
+def _check_header(path: StrPath, header: list[str]) -> list[str]:
+    """The columns that are left out; those that are read must be complete."""
+    if not header:
+        raise DataError(f"{path}: the file is empty")
+    names = [name for name in header if TABLE_COLUMN.fullmatch(name)]
+    ignored = [name for name in header if not TABLE_COLUMN.fullmatch(name)]
+    found = {name: _numbered(names, name) for name in _VECTORS}
+    present = [array for name, array in _VECTORS.items() if found[name]]
+    present += [array for array, name in _NAMES.items() if name in names]
+    refuse_lookalikes(path, ignored, _NAMES, present=present)
+    for name, columns in found.items():
+        expected = [f"{name}_{number}" for number in range(max(len(columns), name != "next_obs"))]
+        if columns != expected:
+            there = set(columns)
+            missing = next(column for column in expected if column not in there)
             raise DataError(f"{path}: there is no column {missing}")
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{path}: two columns are named {twice[0]}")
+    return ignored
+
+
+@contextmanager
+def _text(path: StrPath) -> Iterator[TextIO]:
+    """The text of a file, compressed or not."""
+    with open_input(path) as file:
+        if Path(path).suffix != ".gz":
+            yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            return
+        allowed = budget_for(os.fstat(file.fileno()).st_size)
+        try:
+            content = gzip.GzipFile(fileobj=file).read(allowed + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"{path}: not a readable gzip file: {printable(error)}") from None
+        if len(content) > allowed:
+            raise DataError(
+                f"{path}: more than {allowed / 1e6:,.0f} MB of text, far above its size"
+            )
+        yield TextIOWrapper(BytesIO(content), encoding="utf-8-sig", newline="")
 
 
 def _lines(path: StrPath, file: TextIO, fields: int) -> Iterator[str]:
@@ -129,16 +168,27 @@ def _flag(text: str) -> float:
     return float(_FLAGS.get(text.strip().lower(), text))
 
 
+def _moment(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan  # a date, say: `assemble` leaves such a column out
+
+
 def _bad_field(path: StrPath) -> str | None:
     """The first field that is not a number; numpy names neither lines nor columns as we do."""
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with _text(path) as file:
         lines = csv.reader(file)
-        header = [name.strip() for name in next(lines)]
-        for fields in lines:
-            for name, field in zip(header, fields, strict=False):
-                try:
-                    if _USED.fullmatch(name):
-                        _flag(field)
-                except ValueError:
-                    return f"line {lines.line_num}, column {name}: {field[:40]!r} is not a number"
+        try:
+            header = [name.strip() for name in next(lines)]
+            for fields in lines:
+                for name, field in zip(header, fields, strict=False):
+                    try:
+                        if TABLE_COLUMN.fullmatch(name) and name not in TIMES:
+                            _flag(field)
+                    except ValueError:
+                        field = printable(field, 40)
+                        return f"line {lines.line_num}, column {name}: {field!r} is not a number"
+        except csv.Error as error:
+            return f"line {lines.line_num}: {error}"
     return None

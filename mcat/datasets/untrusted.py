@@ -1,28 +1,24 @@
 """Reads the arrays of an HDF5 file that may be damaged or made to harm.
 
 HDF5 files can point into other files, declare terabytes in a few bytes, and crash the C library.
-So nothing is read unless it is on a list of what a data set needs, link by link; and a file
-without our seal is read by a child process with limits, which may crash without harm. This file
-is also that child's program, hence it imports nothing of `mcat` but its errors, and those lazily.
+So nothing is read unless it is on a list of what a data set needs, link by link, and what is
+declared is added up before memory is taken. `child` calls these readers where a crash does no harm.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import resource
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-from typing import IO, Any, Literal
+import re
+import zlib
+from typing import Any
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
+Notes = dict[str, Any]
+"""What a file says beside its arrays, in JSON types."""
 
 # Every array a data set may hold, with its number of dimensions.
 DIMENSIONS = {
@@ -34,6 +30,8 @@ DIMENSIONS = {
     "timeouts": 1,
     "episode_ends": 1,
 }
+TIMES = {"time": 1, "timestamp": 1}
+"""What a log may call the moment of each row; not kept, but looked at."""
 # The same for each episode of a Minari file.
 MINARI_DIMENSIONS = {
     "observations": 2,
@@ -42,20 +40,23 @@ MINARI_DIMENSIONS = {
     "terminations": 1,
     "truncations": 1,
 }
+TABLE_COLUMN = re.compile(
+    r"(obs|act|next_obs)_[0-9]{1,6}|reward|terminal|timeout|episode|time|timestamp"
+)
+"""The columns of a table, where a row is a step and a column one number of it."""
 METADATA = "mcat"
-# Groups of D4RL's own files. They are not needed, so they are not even opened.
-IGNORED = {"infos", "metadata"}
 # Little is lost by a wrong guess here, so it is one rule for damage, bombs and chunk caches: a file
 # may declare this many bytes, or this many times its own size if that is more.
 SMALL_BYTES = 64 * 2**20
 MAX_EXPANSION = 50
-CHILD_SECONDS = 10  # of computing, plus a second per 50 MB
-PATIENCE = 6  # times that on the clock: the machine may be busy
+MAX_OBJECTS = 100
 MAX_METADATA_BYTES = 60_000  # HDF5 keeps attributes up to 64 KiB in the object header
 
-_KINDS = {("f", 4), ("f", 8), ("i", 8), ("b", 1), ("u", 1)}
-_FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_LZF}
-# What h5py raises on damaged files, as counted over 21,000 mutants (reliability.md 1.4).
+_NUMBERS = {("b", 1), *((kind, size) for kind in "iu" for size in (1, 2, 4, 8))}
+_NUMBERS |= {("f", 2), ("f", 4), ("f", 8)}
+_COMPRESSORS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_LZF}
+_FILTERS = _COMPRESSORS | {h5py.h5z.FILTER_SHUFFLE}
+# What h5py raises on damaged files, as counted over 21,000 mutants, and zlib.
 PARSE_ERRORS = (
     OSError,
     KeyError,
@@ -64,6 +65,7 @@ PARSE_ERRORS = (
     TypeError,
     MemoryError,
     OverflowError,
+    zlib.error,
 )
 
 
@@ -71,44 +73,59 @@ class RefusedError(ValueError):
     """The file holds something that no data set needs."""
 
 
-def read_allowed(file: h5py.File, file_bytes: int) -> tuple[Arrays, str | None]:
-    """The arrays of `file` and the text of its metadata attribute, if it has one.
+def budget_for(file_bytes: int) -> int:
+    """How many bytes a file of this size may turn into."""
+    return max(SMALL_BYTES, MAX_EXPANSION * file_bytes)
+
+
+def read_allowed(file: h5py.File, file_bytes: int) -> tuple[Arrays, Notes]:
+    """The arrays of `file` that are on the list.
+
+    The notes are the text of its metadata attribute, None if it has none, and the names of the
+    other objects, which are not opened.
 
     Raises:
-        RefusedError: if anything is not on the list.
+        RefusedError: if an array is not as it should be.
     """
-    budget = max(SMALL_BYTES, MAX_EXPANSION * file_bytes)
+    budget = budget_for(file_bytes)
+    dimensions = DIMENSIONS | TIMES
     datasets: dict[str, h5py.Dataset] = {}
+    ignored = []
     addresses = set()
     # HDF5 resolves paths through links of any kind, so links are looked at one by one, unresolved.
-    if len(file.id) > len(DIMENSIONS) + len(IGNORED):
+    if len(file.id) > MAX_OBJECTS:
         raise RefusedError(f"holds {len(file.id)} objects, a data set has {len(DIMENSIONS)}")
     for raw_name in file.id:
         name = raw_name.decode(errors="replace")
         if file.id.links.get_info(raw_name).type != h5py.h5l.TYPE_HARD:
             raise RefusedError(f"{name[:40]!a} is a link to somewhere else")
-        if name in IGNORED:
+        if name not in dimensions:
+            ignored.append(name[:100])
             continue
-        if name not in DIMENSIONS:
-            raise RefusedError(f"holds {name[:40]!a}, which no data set has")
         dataset = file[name]
         address = h5py.h5o.get_info(dataset.id).addr
         if not isinstance(dataset, h5py.Dataset) or address in addresses:
             raise RefusedError(f"{name!a} is not an array of its own")
         addresses.add(address)
-        budget -= _declared_bytes(name, dataset, DIMENSIONS[name], budget)
-        datasets[name] = dataset
+        try:
+            budget -= _declared_bytes(name, dataset, dimensions[name], budget, file_bytes)
+        except RefusedError:
+            if name not in TIMES:
+                raise
+            ignored.append(name)  # a time of another kind is no reason to stop
+        else:
+            datasets[name] = dataset
     arrays = {name: dataset[()] for name, dataset in datasets.items()}
-    return arrays, _metadata_text(file)
+    return arrays, {"metadata": _metadata_text(file), "ignored": ignored}
 
 
-def read_minari(file: h5py.File, file_bytes: int) -> tuple[Arrays, None]:
+def read_minari(file: h5py.File, file_bytes: int) -> tuple[Arrays, Notes]:
     """The arrays of Minari's layout, a group per episode, joined; `lengths` counts the steps.
 
     Raises:
         RefusedError: if anything that is needed is not as it should be; the rest is not opened.
     """
-    budget = max(SMALL_BYTES, MAX_EXPANSION * file_bytes)
+    budget = budget_for(file_bytes)
     episodes: list[dict[str, h5py.Dataset]] = []
     addresses = set()
     for number in range(len(file.id)):
@@ -116,7 +133,8 @@ def read_minari(file: h5py.File, file_bytes: int) -> tuple[Arrays, None]:
         columns = {}
         for name, dimensions in MINARI_DIMENSIONS.items():
             dataset = _own_object(group, name, h5py.Dataset)
-            budget -= _declared_bytes(f"{group.name}/{name}", dataset, dimensions, budget)
+            path = f"{group.name}/{name}"
+            budget -= _declared_bytes(path, dataset, dimensions, budget, file_bytes)
             addresses.add(h5py.h5o.get_info(dataset.id).addr)
             columns[name] = dataset
         episodes.append(columns)
@@ -132,7 +150,7 @@ def read_minari(file: h5py.File, file_bytes: int) -> tuple[Arrays, None]:
                 f"episode {wrong[0]} has {rows} {name} for {lengths[wrong[0]]} rewards"
             )
     joined = {name: np.concatenate([e[name][()] for e in episodes]) for name in MINARI_DIMENSIONS}
-    return joined | {"lengths": lengths}, None
+    return joined | {"lengths": lengths}, {}
 
 
 def _own_object(parent: h5py.Group, name: str, kind: type) -> Any:
@@ -148,24 +166,59 @@ def _own_object(parent: h5py.Group, name: str, kind: type) -> Any:
     return member
 
 
-def _declared_bytes(name: str, dataset: h5py.Dataset, dimensions: int, budget: int) -> int:
+def _declared_bytes(
+    name: str, dataset: h5py.Dataset, dimensions: int, budget: int, file_bytes: int
+) -> int:
     plist = dataset.id.get_create_plist()
-    filters = {plist.get_filter(i)[0] for i in range(plist.get_nfilters())}
+    filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
     if dataset.is_virtual or plist.get_external_count():
         raise RefusedError(f"{name!a} takes its values from another file")
-    if not filters <= _FILTERS:
-        raise RefusedError(f"{name!a} needs the filters {sorted(filters - _FILTERS)}")
-    dtype = dataset.dtype
-    if (dtype.kind, dtype.itemsize) not in _KINDS:
-        raise RefusedError(f"{name!a} has type {str(dtype)[:40]!a}")
-    if dataset.ndim != dimensions:
-        raise RefusedError(f"{name!a} has {dataset.ndim} dimensions, not {dimensions}")
-    declared = int(math.prod(dataset.shape) * dtype.itemsize)
-    if max(declared, math.prod(dataset.chunks or ()) * dtype.itemsize) > budget:
+    if not set(filters) <= _FILTERS or sum(f in _COMPRESSORS for f in filters) > 1:
+        raise RefusedError(f"{name!a} needs the filters {filters}")
+    check_type(name, dataset.dtype, dataset.ndim, dimensions)
+    item = dataset.dtype.itemsize
+    declared = int(math.prod(dataset.shape) * item)
+    chunk_bytes = math.prod(dataset.chunks or ()) * item
+    if max(declared, chunk_bytes) > budget:
         raise RefusedError(f"declares {declared / 1e6:,.0f} MB for {name!a}, far above its size")
     if declared and not dataset.id.get_storage_size():
         raise RefusedError(f"{name!a} was declared but never written")
+    if h5py.h5z.FILTER_DEFLATE in filters:
+        _check_chunks(name, dataset, filters.index(h5py.h5z.FILTER_DEFLATE), file_bytes)
     return declared
+
+
+def check_type(name: str, dtype: np.dtype[Any], found: int, dimensions: int) -> None:
+    """Refuses what is not numbers of that many dimensions."""
+    if (dtype.kind, dtype.itemsize) not in _NUMBERS:
+        raise RefusedError(f"{name!a} has type {str(dtype)[:40]!a}")
+    if found != dimensions:
+        raise RefusedError(f"{name!a} has {found} dimensions, not {dimensions}")
+
+
+def _check_chunks(name: str, dataset: h5py.Dataset, deflate: int, file_bytes: int) -> None:
+    """Refuses a chunk that would inflate beyond its size: HDF5 itself inflates it to the end."""
+    chunk_bytes = math.prod(dataset.chunks) * dataset.dtype.itemsize
+    sides = zip(dataset.shape, dataset.chunks, strict=True)
+    expected = int(math.prod(math.ceil(length / side) for length, side in sides))
+    limit = min(expected, file_bytes // 8)  # an entry of the index takes more than 8 bytes
+    chunks: list[Any] = []
+
+    def note(chunk: Any) -> bool:  # True ends the iteration: an index may lead round in circles
+        chunks.append(chunk)
+        return len(chunks) > limit
+
+    dataset.id.chunk_iter(note)
+    if len(chunks) > limit:
+        raise RefusedError(f"{name!a} has more chunks than it can")
+    for chunk in chunks:
+        if chunk.filter_mask >> deflate & 1:
+            continue
+        if chunk.size > file_bytes:
+            raise RefusedError(f"{name!a} has a chunk larger than the file")
+        _, stored = dataset.id.read_direct_chunk(chunk.chunk_offset)
+        if len(zlib.decompressobj().decompress(stored, chunk_bytes + 1)) > chunk_bytes:
+            raise RefusedError(f"{name!a} has a chunk that inflates beyond its size")
 
 
 def _metadata_text(file: h5py.File) -> str | None:
@@ -185,77 +238,13 @@ def _metadata_text(file: h5py.File) -> str | None:
     return bytes(value[()]).decode()
 
 
-def read_in_child(
-    path: str | os.PathLike[str], *, layout: Literal["flat", "minari"] = "flat"
-) -> tuple[Arrays, str | None]:
-    """`read_allowed`, or `read_minari`, in another process that may crash without harm to us.
-
-    Raises:
-        RefusedError: if the file is refused, or the child crashed or ran out of time or memory.
-    """
-    file_bytes = Path(path).stat().st_size
-    seconds = CHILD_SECONDS + file_bytes // 50_000_000
-    memory = 2 * 2**30 + 4 * file_bytes
-    # -P: the child must not find modules beside this file or in the current folder.
-    command = [sys.executable, "-P", __file__, str(path), str(seconds), str(memory), layout]
-    with tempfile.TemporaryFile() as answer:
-        try:
-            # The timeout is for a child that waits; one that computes ends by its CPU limit.
-            child = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=answer,
-                stderr=subprocess.DEVNULL,
-                timeout=PATIENCE * seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise RefusedError(f"reading it took more than {PATIENCE * seconds} s") from None
-        answer.seek(0)
-        if child.returncode != 0:
-            raise RefusedError(f"HDF5 gave up on it (exit code {child.returncode})")
-        return _receive(answer)
+def read_hdf5(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
+    """`read_allowed` of the file at `path`."""
+    with h5py.File(path, "r", locking="best-effort") as file:
+        return read_allowed(file, file_bytes)
 
 
-def _send(answer: IO[bytes], arrays: Arrays, metadata: str | None) -> None:
-    layout = [[name, array.dtype.str, array.shape] for name, array in arrays.items()]
-    answer.write(json.dumps({"layout": layout, "metadata": metadata}).encode() + b"\n")
-    for array in arrays.values():
-        answer.write(np.ascontiguousarray(array).data)
-
-
-def _receive(answer: IO[bytes]) -> tuple[Arrays, str | None]:
-    header = json.loads(answer.readline())
-    if "refused" in header:
-        raise RefusedError(header["refused"])
-    arrays = {}
-    for name, dtype, shape in header["layout"]:
-        array = np.empty(shape, dtype=np.dtype(dtype))
-        answer.readinto(array.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
-        arrays[name] = array
-    return arrays, header["metadata"]
-
-
-def _child(path: str, seconds: int, memory: int, layout: str) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    answer = sys.stdout.buffer
-    try:
-        with h5py.File(path, "r", locking="best-effort") as file:
-            read = read_minari if layout == "minari" else read_allowed
-            arrays, metadata = read(file, os.path.getsize(path))
-    except PARSE_ERRORS as error:
-        answer.write(json.dumps({"refused": one_line(error)}).encode() + b"\n")
-    else:
-        _send(answer, arrays, metadata)
-
-
-def one_line(error: BaseException) -> str:
-    """What an error says, as one short printable line."""
-    text = str(error) or type(error).__name__
-    return "".join(c if c.isprintable() else " " for c in text)[:300]
-
-
-if __name__ == "__main__":
-    _child(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+def read_minari_file(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
+    """`read_minari` of the file at `path`."""
+    with h5py.File(path, "r", locking="best-effort") as file:
+        return read_minari(file, file_bytes)

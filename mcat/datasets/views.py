@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mcat.datasets.arrays import DTYPES, Columns
-from mcat.errors import UsageError
+from mcat.errors import UsageError, counted
 
 Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
@@ -64,7 +64,8 @@ class Episodes:
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({len(self)} transitions, {self.num_episodes} episodes, "
+            f"{type(self).__name__}({counted(len(self), 'transition')}, "
+            f"{counted(self.num_episodes, 'episode')}, "
             f"observations {self.observation_size}, actions {self.action_size})"
         )
 

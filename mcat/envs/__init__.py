@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Parameter, Robot, robot
 from mcat.envs.tasks import Family, Task
+from mcat.lazy import on_first_use
 
 if TYPE_CHECKING:
     from mcat.envs.env import TaskEnv
@@ -26,12 +27,4 @@ __all__ = [
 ]
 
 # These two import gymnasium and mujoco, which `import mcat` must not.
-_HEAVY = {"TaskEnv": "mcat.envs.env", "TaskVectorEnv": "mcat.envs.vector"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HEAVY:
-        from importlib import import_module
-
-        return getattr(import_module(_HEAVY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(__name__, {"env": ("TaskEnv",), "vector": ("TaskVectorEnv",)})

@@ -8,10 +8,15 @@ from ctypes.util import find_library
 
 from mcat.errors import MissingInputError
 
-NO_GL = (
-    "no OpenGL for off-screen pictures: install one, e.g. 'apt-get install libosmesa6' "
-    "(or libegl1), then run again with MUJOCO_GL=osmesa (or egl)"
-)
+
+def no_gl() -> MissingInputError:
+    """The error for a machine on which the chosen backend cannot draw."""
+    given = os.environ.get("MUJOCO_GL")
+    return MissingInputError(
+        (f"MUJOCO_GL={given}: " if given else "")
+        + "no OpenGL for off-screen pictures: install one, e.g. 'apt-get install libosmesa6' "
+        "(or libegl1), then run again with MUJOCO_GL=osmesa (or egl)"
+    )
 
 
 def choose() -> None:
@@ -22,12 +27,12 @@ def choose() -> None:
     if "MUJOCO_GL" not in os.environ and sys.platform.startswith("linux") and not _has_screen():
         backend = next((name for name, library in _LIBRARIES if find_library(library)), None)
         if backend is None:
-            raise MissingInputError(NO_GL)
+            raise no_gl()
         os.environ["MUJOCO_GL"] = os.environ["PYOPENGL_PLATFORM"] = backend
     try:
-        import mujoco  # noqa: F401
+        from mujoco import GLContext  # noqa: F401  (absent if MUJOCO_GL=off)
     except (ImportError, AttributeError, RuntimeError) as error:  # a backend that is not there
-        raise MissingInputError(f"MUJOCO_GL={os.environ.get('MUJOCO_GL')}: {NO_GL}") from error
+        raise no_gl() from error
 
 
 _LIBRARIES = (("osmesa", "OSMesa"), ("egl", "EGL"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeLimit
 
@@ -57,7 +59,25 @@ class TaskEnv(gym.Env[Any, Any]):
         self.metadata = {**self.metadata, "render_fps": round(1 / self.simulation.step_time)}
         self._observation = np.zeros(self.simulation.observation_low.size)
         self._frame_size = (width, height)
+        self._spec: EnvSpec | None = None
         self._renderer: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a copy is a new environment of the same task, as with gymnasium's robots."""
+        made_from = (self.task, self.render_mode, *self._frame_size)
+        return type(self), made_from, {"_spec": self._spec}
+
+    @property
+    def spec(self) -> EnvSpec | None:
+        """What `gymnasium.make` was asked for, as JSON keeps it: lists, not tuples or arrays."""
+        return self._spec
+
+    @spec.setter
+    def spec(self, spec: EnvSpec | None) -> None:
+        if spec is not None:
+            plain = {key: _plain(value) for key, value in spec.kwargs.items()}
+            spec = replace(spec, kwargs=plain)
+        self._spec = spec
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -101,6 +121,12 @@ class TaskEnv(gym.Env[Any, Any]):
 
     def _info(self) -> dict[str, Any]:
         return {"context": dict(self.context), **self.simulation.info()}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def make(

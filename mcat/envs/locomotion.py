@@ -106,7 +106,8 @@ class Locomotion(Simulation):
         before: float = self._x.item()
         mujoco.mj_step(self.model, self.data, self.frame_skip)
         self._velocity = (self._x.item() - before) / self.step_time
-        cost = self.control_cost * float(self._ctrl.dot(self._ctrl))
+        # Unlike `dot`, `vdot` does not print a warning when huge squares overflow.
+        cost = self.control_cost * float(np.vdot(self._ctrl, self._ctrl))
         return self._velocity + self.alive - cost
 
     def observe(self, out: Array) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
+import sys
 from collections.abc import Mapping, Sequence
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.errors import UsageError, unknown
+from mcat.errors import UsageError, short, unknown
 
 FAULTS: dict[int, str] = {
     int(mujoco.mjtWarning.mjWARN_BADQPOS): "BADQPOS",
@@ -24,6 +24,9 @@ FAULTS: dict[int, str] = {
     int(mujoco.mjtWarning.mjWARN_BADCTRL): "BADCTRL",
 }
 """MuJoCo's warnings about a state or control that is not a number or far too large."""
+
+LARGEST: float = mujoco.mjMAXVAL
+"""MuJoCo's own limit of what a state may be: 1e10."""
 
 Factors = float | Mapping[str, float]
 """One factor for everything of a kind, or one per name."""
@@ -37,6 +40,11 @@ def fault(data: mujoco.MjData) -> str | None:
         if data.warning.number[kind]:
             return f"{name}@dof {data.warning.lastinfo[kind]}"
     return None
+
+
+def sensible(reward: float) -> bool:
+    """Whether a reward is a number, and not beyond what MuJoCo calls too large in a state."""
+    return -LARGEST <= reward <= LARGEST  # NaN is not
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -211,8 +219,8 @@ def _check(quantity: str, factors: Factors) -> None:
         raise UsageError(f"{quantity} takes one factor, not one per name")
     for factor in factors.values() if isinstance(factors, Mapping) else [factors]:
         number = isinstance(factor, int | float) and not isinstance(factor, bool)
-        if not number or not math.isfinite(factor):
-            raise UsageError(f"{quantity} must be a finite factor, got {factor!r}")
+        if not number or not abs(factor) <= sys.float_info.max:  # as NaN is not, nor 10**400
+            raise UsageError(f"{quantity} must be a finite factor, got {short(factor)}")
         if factor == 0 and quantity in _ABOVE_ZERO:
             raise UsageError(f"{quantity} must be a factor above 0, got {factor!r}")
         if factor < 0 and quantity not in _ANY_SIGN:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.envs.backend import NO_GL
+from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
-from mcat.errors import MissingInputError, UsageError
+from mcat.errors import MissingInputError, UsageError, install
 from mcat.types import AnyPolicy, begun
 
 if TYPE_CHECKING:
@@ -86,11 +88,14 @@ def film(
 
 def _frame(env: Any) -> Frame:
     # gymnasium reports a missing backend as RuntimeError, PyOpenGL as ImportError or, with
-    # MUJOCO_GL set to one that is not installed, as AttributeError.
+    # MUJOCO_GL set to one that is not installed, as AttributeError; without a screen GLFW warns
+    # and goes on, and MuJoCo then ends with its own error.
     try:
-        return np.asarray(env.render(), dtype=np.uint8)
-    except (RuntimeError, ImportError, AttributeError) as error:
-        raise MissingInputError(NO_GL) from error
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="glfw")
+            return np.asarray(env.render(), dtype=np.uint8)
+    except (RuntimeError, ImportError, AttributeError, mujoco.FatalError) as error:
+        raise no_gl() from error
 
 
 def render(
@@ -102,27 +107,34 @@ def render(
     seed: int = 0,
     width: int = 480,
     height: int = 480,
+    overwrite: bool = False,
 ) -> None:
     """Write a picture after `steps` steps (.png), or all of them as a film (.gif, .mp4)."""
     frames = film(task, policy, steps, seed, width, height)
     if path.suffix == ".png":
         *_, last = frames
-        save_png(path, last)
+        save_png(path, last, overwrite=overwrite)
     elif path.suffix in (".gif", ".mp4"):
-        save_film(path, list(frames), fps=25)
+        save_film(path, list(frames), fps=25, overwrite=overwrite)
     else:
         raise UsageError(f"cannot write '{path.name}': give --out a name in .png, .gif or .mp4")
 
 
 def sheet(
-    tasks: Sequence[Task], path: Path, *, columns: int = 5, seed: int = 0, size: int = 256
+    tasks: Sequence[Task],
+    path: Path,
+    *,
+    columns: int = 5,
+    seed: int = 0,
+    size: int = 256,
+    overwrite: bool = False,
 ) -> None:
     """Write one labelled picture per task, side by side."""
     tiles = []
     for task in tasks:
         (frame,) = film(task, None, 0, seed, size, size)
         tiles.append(_labelled(frame, task.label()))
-    save_png(path, _side_by_side(tiles, columns))
+    save_png(path, _side_by_side(tiles, columns), overwrite=overwrite)
 
 
 def film_sheet(
@@ -144,7 +156,7 @@ def film_sheet(
     longest = max(map(len, reels))
     held = [reel + reel[-1:] * (longest - len(reel)) for reel in reels]
     frames = (_side_by_side(tiles, columns) for tiles in zip(*held, strict=True))
-    save_film(path, frames, fps=25)
+    save_film(path, frames, fps=25, overwrite=True)
 
 
 def _labelled(frame: Frame, text: str) -> Frame:
@@ -170,23 +182,23 @@ def _side_by_side(tiles: Sequence[Frame], columns: int) -> Frame:
     return page
 
 
-def save_png(path: Path, frame: Frame) -> None:
+def save_png(path: Path, frame: Frame, *, overwrite: bool = False) -> None:
     """Write one frame."""
     from PIL import Image
 
     from mcat.safe_io import new_file
 
-    with new_file(path, overwrite=True) as temporary:
+    with new_file(path, overwrite=overwrite) as temporary:
         Image.fromarray(frame).save(temporary, format="PNG", optimize=True)
 
 
-def save_film(path: Path, frames: Iterable[Frame], fps: int) -> None:
+def save_film(path: Path, frames: Iterable[Frame], fps: int, *, overwrite: bool = False) -> None:
     """Write frames as .gif or .mp4."""
     from PIL import Image
 
     from mcat.safe_io import new_file
 
-    with new_file(path, overwrite=True) as temporary:
+    with new_file(path, overwrite=overwrite) as temporary:
         if path.suffix == ".mp4":
             temporary.write_bytes(_mp4(frames, fps))
         else:
@@ -200,9 +212,7 @@ def _mp4(frames: Iterable[Frame], fps: int) -> bytes:
     try:
         import imageio_ffmpeg
     except ImportError:
-        raise MissingInputError(
-            "mp4 needs ffmpeg: pip install 'mcat[video]', or write a .gif"
-        ) from None
+        raise MissingInputError(f"mp4 needs ffmpeg: {install('video')}, or write a .gif") from None
     reel = iter(frames)
     first = next(reel)
     height, width, _ = first.shape

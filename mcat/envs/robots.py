@@ -10,29 +10,38 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from mcat.errors import UsageError, unknown
+from mcat.errors import UsageError, short, unknown
 
 Value = float | int | str | None | tuple[float, ...]
+Bounds = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
     """One physical parameter of a robot.
 
-    Exactly one of `bounds` and `choices` is set. A parameter with bounds is a number, or a vector
-    of `length` numbers; one with choices is one of them, `None` being spelled "none" in text.
+    Exactly one of `bounds`, `box` and `choices` is set. A parameter with bounds is a number, one
+    with a box is a vector with bounds for each of its numbers, and one with choices is one of them,
+    `None` being spelled "none" in text.
     """
 
     name: str
     default: Value
     help: str
     unit: str = ""
-    bounds: tuple[float, float] | None = None
+    bounds: Bounds | None = None
+    box: tuple[Bounds, ...] = ()
     choices: tuple[Value, ...] = ()
-    length: int = 1
+
+    @property
+    def length(self) -> int:
+        """How many numbers it takes."""
+        return len(self.box) or 1
 
     def check(self, value: Any) -> Value:
         """The value in canonical form; raises `UsageError` if it is not allowed."""
+        if hasattr(value, "tolist"):  # numpy's and torch's numbers and arrays
+            value = value.tolist()
         if isinstance(value, str):
             value = self._parse(value)
         if value is None and self.default is None:
@@ -40,28 +49,17 @@ class Parameter:
         if self.choices:
             # `True == 1`, so booleans must not pass for legs.
             if isinstance(value, bool) or value not in self.choices:
-                raise unknown(self.name, str(value), map(as_text, self.choices))
+                raise unknown(self.name, value, map(as_text, self.choices))
             return self.choices[self.choices.index(value)]
-        if self.length > 1:
+        if self.box:
             if not isinstance(value, list | tuple) or len(value) != self.length:
-                raise UsageError(f"{self.name} takes {self.length} numbers, got {value!r}")
-            return tuple(self._number(v) for v in value)
-        return self._number(value)
-
-    def _number(self, value: Any) -> float:
-        assert self.bounds is not None
-        low, high = self.bounds
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            number = math.nan
-        if math.isnan(number):
-            raise UsageError(
-                f"{self.name} must be a number from {low:g} to {high:g}, got {value!r}"
+                raise UsageError(f"{self.name} takes {self.length} numbers, got {short(value)}")
+            return tuple(
+                _number(f"{self.name}[{i}]", number, sides)
+                for i, (number, sides) in enumerate(zip(value, self.box, strict=True))
             )
-        if not low <= number <= high:
-            raise UsageError(f"{self.name} must be from {low:g} to {high:g}, got {number:g}")
-        return number
+        assert self.bounds is not None
+        return _number(self.name, value, self.bounds)
 
     def _parse(self, text: str) -> Any:
         """Read what a command line gives."""
@@ -75,9 +73,23 @@ class Parameter:
         """The allowed values in words: "0.001 to 2 kg m²" or "none, 0, 1, 2, 3"."""
         if self.choices:
             return ", ".join(map(as_text, self.choices))
-        assert self.bounds is not None
-        several = f"{self.length} numbers " if self.length > 1 else ""
-        return f"{several}{self.bounds[0]:g} to {self.bounds[1]:g} {self.unit}".strip()
+        sides = self.box or ((self.bounds,) if self.bounds else ())
+        ranges = ", ".join(f"{low:g} to {high:g}" for low, high in sides)
+        several = f"{self.length} numbers " if self.box else ""
+        return f"{several}{ranges} {self.unit}".strip()
+
+
+def _number(name: str, value: Any, bounds: Bounds) -> float:
+    low, high = bounds
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if math.isnan(number):
+        raise UsageError(f"{name} must be a number from {low:g} to {high:g}, got {short(value)}")
+    if not low <= number <= high:
+        raise UsageError(f"{name} must be from {low:g} to {high:g}, got {number:g}")
+    return number
 
 
 def as_text(value: Value) -> str:
@@ -98,6 +110,7 @@ class Robot:
     observation_size: int
     action_size: int
     parameters: tuple[Parameter, ...]
+    info: tuple[str, ...] = ("x_position", "x_velocity")  # after each step, besides the context
 
     def parameter(self, name: str) -> Parameter:
         """The declared parameter of that name."""
@@ -148,6 +161,7 @@ def _metaworld(name: str, env_id: str, summary: str, *extra: Parameter, reward: 
         observation_size=14,
         action_size=4,
         parameters=(GRIPPER, *extra, _reward(reward)),
+        info=("success", "distance"),
     )
 
 
@@ -257,8 +271,7 @@ _ALL = (
         Parameter(
             name="goal",
             default=None,
-            length=3,
-            bounds=(-1.0, 1.0),
+            box=((-0.5, 0.5), (0.4, 1.0), (0.05, 0.5)),  # where the hand can go
             unit="m",
             help="x,y,z of a fixed goal; none draws one per episode",
         ),
@@ -277,6 +290,6 @@ ROBOTS: dict[str, Robot] = {robot.name: robot for robot in _ALL}
 def robot(name: str) -> Robot:
     """The robot of that name (case and gymnasium ids accepted)."""
     for candidate in ROBOTS.values():
-        if str(name).lower() in (candidate.name, candidate.env_id.lower()):
+        if isinstance(name, str) and name.lower() in (candidate.name, candidate.env_id.lower()):
             return candidate
     raise unknown("robot", name, ROBOTS)

@@ -15,8 +15,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.envs.physics import FAULTS, fault
-from mcat.errors import UsageError
+from mcat.envs.physics import FAULTS, fault, sensible
+from mcat.errors import UsageError, short
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,8 @@ class Simulation(ABC):
 
     MuJoCo answers a diverging state by silently resetting it in mid-episode; only a warning
     counter tells. A step during which that happened is paid 0, leaves the last good observation in
-    place and sets `fault`.
+    place and sets `fault`. So does a step whose reward is absurd: motors give only what they can,
+    but what an action of 1e12 costs has no bound.
 
     Subclasses set `observation_low` and `observation_high` and implement `reset`, `advance` and
     `observe`. Live views of `data` may be kept: `mj_resetData` leaves them valid.
@@ -68,6 +69,9 @@ class Simulation(ABC):
         reward = self.advance(action)
         if any(self.bad_states.tolist()):  # five times as fast as `.any()`
             self.fault = fault(self.data)
+        elif not sensible(reward):
+            self.fault = f"reward {reward:g}"
+        if self.fault is not None:  # now, or since the last reset
             return 0.0
         self.observe(out)
         return reward
@@ -80,9 +84,15 @@ class Simulation(ABC):
 
 def checked_actions(actions: Any, shape: tuple[int, ...]) -> Array:
     """Actions as float64; wrong shapes and values that are not finite never reach MuJoCo."""
-    array = np.asarray(actions, dtype=np.float64)
+    try:
+        array = np.asarray(actions)
+    except (TypeError, ValueError, RuntimeError):  # ragged, or a tensor that cannot be an array
+        array = np.array(None)
+    if array.dtype.kind not in "fiub":  # text, dates, None, numbers of 400 digits
+        raise UsageError(f"actions must be numbers of shape {shape}, got {short(actions)}")
     if array.shape != shape:
         raise UsageError(f"actions must have shape {shape}, got {array.shape}")
+    array = array.astype(np.float64, copy=False)
     # The squares of finite actions may overflow, so a suspicion is looked into.
     if not math.isfinite(np.vdot(array, array)) and not np.isfinite(array).all():
         where = np.argwhere(~np.isfinite(array))[0].tolist()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcat.envs.robots import Robot, Value, as_text, robot
-from mcat.errors import UsageError
+from mcat.errors import UsageError, short
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -120,7 +120,7 @@ class Task:
     def from_dict(cls, data: dict[str, Any]) -> Task:
         """The task that `to_dict` described."""
         if not isinstance(data, dict) or "robot" not in data:
-            raise UsageError(f"a task needs a 'robot', got {data!r}")
+            raise UsageError(f"a task needs a 'robot', got {short(data)}")
         return cls(**data)
 
     def to_json(self) -> str:
@@ -130,11 +130,7 @@ class Task:
     @classmethod
     def from_json(cls, text: str) -> Task:
         """The task that `to_json` described."""
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"not a task in JSON: {error}") from None
-        return cls.from_dict(data)
+        return cls.from_dict(_parsed(text, "task"))
 
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in self.to_dict().items())
@@ -197,6 +193,10 @@ class Family:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Family:
         """The family that `to_dict` described."""
+        if not isinstance(data, dict) or not {"name", "title", "varies", "train"} <= data.keys():
+            raise UsageError(
+                f"a family needs 'name', 'title', 'varies' and 'train', got {short(data)}"
+            )
         splits = {key: tuple(map(Task.from_dict, data.get(key, ()))) for key in ("train", "test")}
         return cls(**{**data, **splits})
 
@@ -207,7 +207,7 @@ class Family:
     @classmethod
     def from_json(cls, text: str) -> Family:
         """The family that `to_json` described."""
-        return cls.from_dict(json.loads(text))
+        return cls.from_dict(_parsed(text, "family"))
 
 
 # `Task` has a field `robot`, which hides the function of that name inside the class.
@@ -220,6 +220,16 @@ def _count(name: str, value: Any) -> int:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
         number = 0
-    if isinstance(value, bool) or number < 1 or number != float(value) or number > MAX_HORIZON:
-        raise UsageError(f"{name} must be a whole number from 1 to {MAX_HORIZON}, got {value!r}")
+    if isinstance(value, bool) or number < 1 or number > MAX_HORIZON or number != float(value):
+        raise UsageError(
+            f"{name} must be a whole number from 1 to {MAX_HORIZON}, got {short(value)}"
+        )
     return number
+
+
+def _parsed(text: str, what: str) -> Any:
+    """What a text in JSON says."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # the first also for too many digits
+        raise UsageError(f"not a {what} in JSON: {error}") from None

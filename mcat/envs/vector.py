@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
@@ -15,30 +16,48 @@ from mcat.envs.env import spaces
 from mcat.envs.robots import robot as find_robot
 from mcat.envs.simulation import Array, checked_actions
 from mcat.envs.tasks import Task
-from mcat.envs.workers import RESET, SEED, STAY, Helper, Lane, board_over, board_type
-from mcat.errors import McatError, UsageError
+from mcat.envs.workers import (
+    RESET,
+    SEED,
+    STAY,
+    Helper,
+    Lane,
+    board_over,
+    board_type,
+    timeout_or_default,
+)
+from mcat.errors import McatError, UsageError, short, unknown
 
 
 class TaskVectorEnv(VectorEnv[Any, Any, Any]):
-    """Steps several tasks together: batched arrays, no wrapper stack, no autoreset.
+    """Steps several tasks together: batched arrays, no wrapper stack.
 
     Every sub-environment's trajectory is bitwise equal to that of `task.make()` with the same seed
-    and actions. A sub-environment whose episode has ended is parked: it keeps its last observation
-    and flags and is paid 0 until it is reset, so episodes of different lengths can be rolled out
-    in lockstep.
+    and actions, and `reset` and `step` return what gymnasium's `SyncVectorEnv` of them returns in
+    the same autoreset mode.
 
     Args:
         tasks: One task per sub-environment; robots may differ if their spaces have equal shapes.
         workers: Processes that share the physics, the calling one included. The result does not
             depend on it; it pays when that many cores are idle.
+        autoreset_mode: What follows the end of an episode. "Disabled": it is yours to `reset`, and
+            a step before that is refused. "NextStep": the next step starts a new one. "SameStep":
+            the same step does, and `info` holds `final_obs` and `final_info`.
+        timeout: Seconds that a process may stand still before `step` gives it up; a minute, or
+            what MCAT_WORKER_TIMEOUT says.
 
     Attributes:
         simulations: Of the sub-environments in the calling process: all, or each `workers`-th.
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
-
-    def __init__(self, tasks: Sequence[Task], workers: int = 1) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        workers: int = 1,
+        *,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.DISABLED,
+        timeout: float | None = None,
+    ) -> None:
         self.tasks = tuple(tasks)
         if not self.tasks:
             raise UsageError("TaskVectorEnv needs at least one task")
@@ -48,13 +67,42 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             raise UsageError(f"tasks stepped together need equal spaces, got {listed}")
         if workers < 1:
             raise UsageError(f"workers must be 1 or more, got {workers}")
+        self._autoreset = _mode(autoreset_mode)
+        self.metadata = {"autoreset_mode": self._autoreset}
+        self._made_with = min(workers, len(self.tasks)), timeout_or_default(timeout)
+        self._open_board(*self._made_with)
         n = self.num_envs = len(self.tasks)
-        workers = min(workers, n)
-        size = n * board_type(self.tasks).itemsize
+        self.single_observation_space, self.single_action_space = spaces(self.simulations[0])
+        self.observation_space = batch_space(self.single_observation_space, n)
+        self.action_space = batch_space(self.single_action_space, n)
+        self._owed = np.zeros(n)
+        self._elapsed = np.full(n, -1)  # -1: no episode has begun
+        self._horizons = np.array([task.horizon for task in self.tasks])
+        self._delays = np.array([task.delay for task in self.tasks])
+        self._any_delay = bool((self._delays > 1).any())
+        self._over = np.ones(n, dtype=bool)
+        self._park = False
+        self._never = np.zeros(n, dtype=bool)  # no task terminates (A13)
+        # Robots with equal spaces say the same.
+        self._names = [(name, f"_{name}") for name in self.tasks[0].spec.info]
+        self._everyone = np.ones(n, dtype=bool)
+        self._contexts = self._batch(self._everyone, lambda i: {"context": self.tasks[i].context})
+        for array in (self._everyone, *self._contexts["context"].values()):
+            array.flags.writeable = False  # handed out in every `info`
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle or a copy is a new environment of the same tasks."""
+        workers, timeout = self._made_with
+        make = partial(type(self), autoreset_mode=self._autoreset, timeout=timeout)
+        return make, (self.tasks, workers), {"spec": self.spec}
+
+    def _open_board(self, workers: int, timeout: float) -> None:
+        """Start the helpers and take a share of the sub-environments."""
+        size = len(self.tasks) * board_type(self.tasks).itemsize
         shares = [slice(k, None, workers) for k in range(workers)]
         try:  # zeros, either way
             memory: Any = bytearray(size) if workers == 1 else RawArray("b", size)
-            self._helpers = [Helper(self.tasks, memory, share) for share in shares[1:]]
+            self._helpers = [Helper(self.tasks, memory, share, timeout) for share in shares[1:]]
         except OSError as error:  # no /dev/shm, no room there, no more processes
             raise McatError(
                 f"cannot share the physics among processes ({error}): workers=1 does without"
@@ -64,18 +112,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self.simulations = self._lane.simulations
         self._orders, self._seeds, self._actions = board["order"], board["seed"], board["action"]
         self._observations, self._rewards = board["observation"], board["reward"]
-        self._faults = board["fault"]
-        self.single_observation_space, self.single_action_space = spaces(self.simulations[0])
-        self.observation_space = batch_space(self.single_observation_space, n)
-        self.action_space = batch_space(self.single_action_space, n)
-        self._owed = np.zeros(n)
-        self._elapsed = np.zeros(n, dtype=np.int64)
-        self._horizons = np.array([task.horizon for task in self.tasks])
-        self._delays = np.array([task.delay for task in self.tasks])
-        self._any_delay = bool((self._delays > 1).any())
-        self._parked = np.ones(n, dtype=bool)
-        self._never = np.zeros(n, dtype=bool)  # no task terminates (A13)
-        self._info: dict[str, Any] = {"context": _stack([task.context for task in self.tasks])}
+        self._measured, self._faults = board["measured"], board["fault"]
 
     def reset(
         self,
@@ -89,40 +126,118 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             seed: Sub-environment i gets seed + i, or its entry of a sequence. None goes on with
                 the generators as they are.
             options: `{"reset_mask": bool array}` resets some and leaves the others untouched.
+                `{"park": True}` lets episodes of different lengths run in lockstep: from here to
+                the next reset, those that are over stay as they are and are paid 0.
         """
-        mask = np.asarray((options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        options = options or {}
+        mask = np.asarray(options.get("reset_mask", self._everyone))
         if mask.shape != (self.num_envs,) or mask.dtype != bool:
             raise UsageError(f"reset_mask must be {self.num_envs} booleans")
-        self._orders.fill(STAY)
-        for i, number in enumerate(self._spread(seed)):
-            if mask[i]:
-                self._orders[i] = RESET if number is None else SEED
-                self._seeds[i] = number or 0
+        if options.get("park") and self._autoreset is not AutoresetMode.DISABLED:
+            raise UsageError("park goes with autoreset_mode Disabled, where nothing starts anew")
+        self._park = bool(options.get("park"))
+        seeds = self._spread(seed)
+        self._seeds[:] = [number or 0 for number in seeds]
+        orders = [RESET if number is None else SEED for number in seeds]
+        self._orders[:] = np.where(mask, orders, STAY)
         self._move()
-        self._owed[mask] = 0.0
-        self._elapsed[mask] = 0
-        self._parked[mask] = False
-        return self._observations.copy(), dict(self._info)
+        self._begin(mask)
+        info = self._info() if mask.all() else self._batch(mask, self._info_of)
+        return self._observations.copy(), info
 
     def step(
         self, actions: Any
     ) -> tuple[Array, Array, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Advance every sub-environment that is not parked by one action."""
+        """Advance every sub-environment by one action.
+
+        Raises:
+            UsageError: if an episode is over, or none has begun, and nothing was said about it.
+        """
         self._actions[:] = checked_actions(actions, self._actions.shape)
-        live = ~self._parked
+        live = ~self._over
         self._orders[:] = live  # STEP or STAY
+        resting = not all(live.tolist())
+        if resting:
+            self._require_more()
+        again = resting and self._autoreset is AutoresetMode.NEXT_STEP
+        if again:
+            self._orders[self._over] = RESET
         self._rewards.fill(0.0)
         self._move()
-        info = dict(self._info)
+        if again:
+            self._begin(~live)
+        self._elapsed += live
+        self._over |= self._elapsed >= self._horizons
+        if any(self._faults.tolist()):
+            self._over |= self._faults != b""
+        rewards = self._delayed(live) if self._any_delay else self._rewards.copy()
+        truncated, final = self._over.copy(), {}
+        if self._autoreset is AutoresetMode.SAME_STEP and any(truncated.tolist()):
+            final = self._batch(truncated, self._end)
+            self._orders[:] = np.where(truncated, RESET, STAY)
+            self._move()
+            self._begin(truncated)
+        info = final | self._info()
+        return self._observations.copy(), rewards, self._never.copy(), truncated, info
+
+    def _require_more(self) -> None:
+        """Refuse a step of what has not begun, or has ended for good."""
+        if self._park:
+            return
+        fresh = self._elapsed < 0
+        if fresh.any():
+            raise UsageError(
+                f"sub-environment {fresh.argmax()} has not been reset: call reset() first"
+            )
+        if self._autoreset is AutoresetMode.DISABLED:
+            raise UsageError(
+                f"the episode of sub-environment {self._over.argmax()} is over: reset it with"
+                " options={'reset_mask': mask}, or ask for autoreset_mode='NextStep'"
+            )
+
+    def _begin(self, rows: NDArray[np.bool_]) -> None:
+        """Keep books on new episodes."""
+        self._owed[rows] = 0.0
+        self._elapsed[rows] = 0
+        self._over[rows] = False
+
+    # --- info -------------------------------------------------------------------------------------
+
+    def _info(self) -> dict[str, Any]:
+        """What all sub-environments say, batched as gymnasium does: `key` and the mask `_key`."""
+        info = {"context": dict(self._contexts["context"]), "_context": self._everyone}
+        measured = self._measured.copy()
+        for column, (name, mask) in enumerate(self._names):
+            info[name], info[mask] = measured[:, column], self._everyone
         if any(self._faults.tolist()):
             unstable = self._faults != b""
-            faults = [fault.decode() or None for fault in self._faults.tolist()]
-            info |= {"unstable": unstable, "fault": np.array(faults, dtype=object)}
-            self._parked |= unstable
-        self._elapsed += live
-        self._parked |= self._elapsed >= self._horizons
-        rewards = self._delayed(live) if self._any_delay else self._rewards.copy()
-        return self._observations.copy(), rewards, self._never.copy(), self._parked.copy(), info
+            faults = np.array([text.decode() or None for text in self._faults], dtype=object)
+            info |= {"unstable": unstable, "_unstable": unstable.copy()}
+            info |= {"fault": faults, "_fault": unstable.copy()}
+        return info
+
+    def _info_of(self, i: int) -> dict[str, Any]:
+        """What one sub-environment says, as `TaskEnv` does."""
+        info: dict[str, Any] = {"context": self.tasks[i].context}
+        for (name, _), value in zip(self._names, self._measured[i].tolist(), strict=True):
+            info[name] = value
+        if self._faults[i]:
+            info |= {"unstable": True, "fault": self._faults[i].decode()}
+        return info
+
+    def _end(self, i: int) -> dict[str, Any]:
+        """How an episode ended."""
+        return {"final_obs": self._observations[i].copy(), "final_info": self._info_of(i)}
+
+    def _batch(
+        self, rows: NDArray[np.bool_], describe: Callable[[int], dict[str, Any]]
+    ) -> dict[str, Any]:
+        info: dict[str, Any] = {}
+        for i in np.flatnonzero(rows).tolist():
+            info = self._add_info(info, describe(i), i)
+        return info
+
+    # --- physics and pay --------------------------------------------------------------------------
 
     def _move(self) -> None:
         """Have the orders on the board carried out; the calling process takes a share itself."""
@@ -135,7 +250,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
     def _delayed(self, live: NDArray[np.bool_]) -> Array:
         """Pay every `delay` steps, and what is owed at the end, as `wrappers.DelayedReward`."""
         self._owed += self._rewards
-        due = live & ((self._elapsed % self._delays == 0) | self._parked)
+        due = live & ((self._elapsed % self._delays == 0) | self._over)
         paid = np.where(due, self._owed, 0.0)
         self._owed[due] = 0.0
         return paid
@@ -145,11 +260,14 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             return [None] * self.num_envs
         if isinstance(seed, int | np.integer):
             seed = [int(seed) + i for i in range(self.num_envs)]
+        if not isinstance(seed, Sequence | np.ndarray) or isinstance(seed, str):
+            raise UsageError(f"seed must be a whole number or a list of them, got {short(seed)}")
         if len(seed) != self.num_envs:
             raise UsageError(f"{self.num_envs} seeds are needed, got {len(seed)}")
-        wrong = [number for number in seed if number is not None and not 0 <= number < 2**64]
-        if wrong:
-            raise UsageError(f"seeds must be 0 to 2^64 - 1, got {wrong[0]}")
+        for number in seed:
+            whole = isinstance(number, int | np.integer)
+            if number is not None and not (whole and 0 <= number < 2**64):
+                raise UsageError(f"seeds must be 0 to 2^64 - 1, got {short(number)}")
         return list(seed)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -158,31 +276,56 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             helper.close()
 
 
-def make_vector(robot: str, num_envs: int, **kwargs: Any) -> TaskVectorEnv:
+def make_vector(
+    robot: str,
+    num_envs: int,
+    *,
+    workers: int = 1,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    timeout: float | None = None,
+    render_mode: str | None = None,
+    width: int = 480,
+    height: int = 480,
+    **parameters: Any,
+) -> VectorEnv[Any, Any, Any]:
     """What `gymnasium.make_vec("mcat/HalfCheetah-v0", num_envs=3, armature=[.1, .2, .3])` calls.
 
     A list gives each sub-environment its own value; anything else is shared by all. For vectors
-    such as `goal` the list holds one vector per sub-environment.
+    such as `goal` the list holds one vector per sub-environment. Pictures need gymnasium's own
+    vector environment, which steps as ours does, but slower.
     """
-    workers = kwargs.pop("workers", 1)
-    kwargs = {key: value for key, value in kwargs.items() if value is not None}
+    tasks = [Task(robot, **each) for each in _spread(robot, num_envs, parameters)]
+    if render_mode is None:
+        return TaskVectorEnv(tasks, workers, autoreset_mode=autoreset_mode, timeout=timeout)
+    if workers != 1:
+        raise UsageError("pictures are made in one process: leave out workers or render_mode")
+    look = {"render_mode": render_mode, "width": width, "height": height}
+    makers = [partial(task.make, **look) for task in tasks]
+    return SyncVectorEnv(makers, autoreset_mode=_mode(autoreset_mode))
+
+
+def _spread(robot: str, num_envs: int, parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parameters of each sub-environment."""
     vectors = {p.name for p in find_robot(robot).parameters if p.length > 1}
-    lists = {
-        key: value
-        for key, value in kwargs.items()
-        if isinstance(value, list) and (key not in vectors or isinstance(value[0], list | tuple))
-    }
-    for key, values in lists.items():
-        if len(values) != num_envs:
-            raise UsageError(f"{key} lists {len(values)} values for {num_envs} environments")
-    tasks = [
-        Task(robot, **(kwargs | {key: values[i] for key, values in lists.items()}))
-        for i in range(num_envs)
-    ]
-    return TaskVectorEnv(tasks, workers=workers)
+    shared: dict[str, Any] = {}
+    lists: dict[str, list[Any]] = {}
+    for key, value in parameters.items():
+        value = value.tolist() if isinstance(value, np.ndarray) else value
+        several = isinstance(value, list) and (
+            key not in vectors or any(isinstance(item, list | tuple | np.ndarray) for item in value)
+        )
+        if several and len(value) != num_envs:
+            raise UsageError(f"{key} lists {len(value)} values for {num_envs} environments")
+        if several:
+            lists[key] = value
+        elif value is not None:
+            shared[key] = value
+    return [shared | {key: values[i] for key, values in lists.items()} for i in range(num_envs)]
 
 
-def _stack(contexts: list[dict[str, float]]) -> dict[str, Array]:
-    """Contexts as arrays by name; NaN where a robot has no such parameter."""
-    names = dict.fromkeys(name for context in contexts for name in context)
-    return {name: np.array([c.get(name, np.nan) for c in contexts]) for name in names}
+def _mode(name: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return AutoresetMode(name)
+    except ValueError:
+        known = [mode.value for mode in AutoresetMode]
+        raise unknown("autoreset_mode", name, known) from None

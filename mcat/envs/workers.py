@@ -11,6 +11,7 @@ import multiprocessing
 import multiprocessing.util
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.synchronize import Semaphore
@@ -22,10 +23,12 @@ from numpy.typing import NDArray
 
 from mcat.envs.env import simulate
 from mcat.envs.tasks import Task
-from mcat.errors import McatError
+from mcat.errors import McatError, UsageError, short
 
 LOOK_OUT = 1e-4  # seconds of looking before sleeping; on a busy machine they are lost
 SLEEP = 0.2  # seconds between two looks whether the other side is still there
+TIMEOUT = 60.0  # seconds without any progress after which a helper counts as stopped
+GRACE = 2.0  # seconds a dismissed helper has to end by itself
 
 STAY, STEP, RESET, SEED, QUIT = range(5)
 """Orders to a sub-environment; RESET goes on with its generator, SEED makes a new one."""
@@ -41,7 +44,9 @@ def board_type(tasks: Sequence[Task]) -> np.dtype[np.void]:
             ("action", np.float64, (spec.action_size,)),
             ("observation", np.float64, (spec.observation_size,)),
             ("reward", np.float64),
+            ("measured", np.float64, (len(spec.info),)),
             ("fault", "S32"),
+            ("beat", np.uint8),  # 0 or 1, turned over with each move
         ],
         align=True,
     )
@@ -51,42 +56,56 @@ class Lane:
     """Some of the sub-environments, moved one after another as their rows of the board say."""
 
     def __init__(self, tasks: Sequence[Task], rows: NDArray[np.void]) -> None:
-        self.simulations = [simulate(task) for task in tasks]
         self._generators = [np.random.default_rng() for _ in tasks]
         self._orders, self._seeds = rows["order"], rows["seed"]
         self._actions, self._observations = list(rows["action"]), list(rows["observation"])
         self._rewards, self._faults = rows["reward"], rows["fault"]
+        self._measured, self._beats = list(rows["measured"]), rows["beat"]
+        self.simulations = []
+        for i, task in enumerate(tasks):
+            self.simulations.append(simulate(task))
+            self._beats[i] = 1
 
     def move(self) -> bool:
         """Carry out the orders; False says that this was the last time."""
         for i, order in enumerate(self._orders.tolist()):
             simulation = self.simulations[i]
+            if order == STAY:
+                continue
+            if order == QUIT:
+                return False
             if order == STEP:
                 self._rewards[i] = simulation.step(self._actions[i], self._observations[i])
                 if simulation.fault is not None:
                     self._faults[i] = simulation.fault
-            elif order == QUIT:
-                return False
-            elif order != STAY:
+            else:
                 if order == SEED:
                     self._generators[i] = np_random(int(self._seeds[i]))[0]
                 simulation.reset(self._generators[i])
                 simulation.observe(self._observations[i])
                 self._faults[i] = b""
+            for place, value in enumerate(simulation.info().values()):
+                self._measured[i][place] = value
+            self._beats[i] ^= 1
         return True
 
 
 class Helper:
-    """A process with a lane of its own. It ends with its owner, however that ends."""
+    """A process with a lane of its own. It ends with its owner, however that ends.
 
-    def __init__(self, tasks: Sequence[Task], memory: Any, share: slice) -> None:
+    If it makes no progress for `timeout` seconds, whoever waits for it is told.
+    """
+
+    def __init__(self, tasks: Sequence[Task], memory: Any, share: slice, timeout: float) -> None:
         context = multiprocessing.get_context()
         self._go, self._done = context.Semaphore(0), context.Semaphore(0)
         turns = (self._go, self._done)
         self._process = context.Process(target=_serve, args=(tasks, memory, share, *turns))
         self._process.start()
-        self._busy = False
+        self._tasks, self._busy = tasks[share], False
         rows = board_over(memory, tasks)[share]
+        self._beats, self._last_beats = rows["beat"], b""
+        self._timeout, self._idle = timeout, 0.0
         self.close = multiprocessing.util.Finalize(
             self, _dismiss, (rows["order"], self._go, self._process), exitpriority=10
         )
@@ -100,12 +119,49 @@ class Helper:
 
     def finish(self) -> None:
         """Wait until it has."""
-        if not _wait(self._done, self._process.is_alive):
+        self._idle = 0.0
+        if not _wait(self._done, self._works):
+            code = self._process.exitcode
+            if code == 0:
+                raise McatError("this environment was closed: make a new one")
+            if code == UsageError.exit_code:
+                for task in self._tasks:
+                    simulate(task)  # is refused here as it was there
             raise McatError(
-                f"a process that shared the physics ended with code {self._process.exitcode}:"
+                f"a process that shared the physics ended with code {code}:"
                 " out of memory? workers=1 does without it"
             )
         self._busy = False
+
+    def _works(self) -> bool:
+        """Whether it lives; raises if it has stood still for too long.
+
+        That is counted in looks, not by the clock: a job that was suspended as a whole goes on.
+        """
+        beats = self._beats.tobytes()
+        self._idle = self._idle + SLEEP if beats == self._last_beats else 0.0
+        self._last_beats = beats
+        alive = self._process.is_alive()
+        if alive and self._idle >= self._timeout:
+            raise McatError(
+                f"process {self._process.pid}, which shares the physics, has done nothing for"
+                f" {self._idle:.0f} s: is it stopped, or swapped out? workers=1 does without it,"
+                " MCAT_WORKER_TIMEOUT=600 waits longer"
+            )
+        return alive
+
+
+def timeout_or_default(seconds: float | None) -> float:
+    """How long a helper may stand still: as asked, else MCAT_WORKER_TIMEOUT, else a minute."""
+    given = os.environ.get("MCAT_WORKER_TIMEOUT", TIMEOUT) if seconds is None else seconds
+    try:
+        number = float(given)
+    except (TypeError, ValueError, OverflowError):
+        number = 0.0
+    if not number > 0:
+        name = "MCAT_WORKER_TIMEOUT" if seconds is None else "timeout"
+        raise UsageError(f"{name} must be a number of seconds above 0, got {short(given)}")
+    return number
 
 
 def board_over(memory: Any, tasks: Sequence[Task]) -> NDArray[np.void]:
@@ -125,7 +181,10 @@ def _serve(
         # What the owner has open, such as a locked file, must not stay open when it is gone.
         os.closerange(3, owner.sentinel)
         os.closerange(owner.sentinel + 1, os.sysconf("SC_OPEN_MAX"))
-    lane = Lane(tasks[share], board_over(memory, tasks)[share])
+    try:
+        lane = Lane(tasks[share], board_over(memory, tasks)[share])
+    except UsageError as error:  # the owner will find out
+        sys.exit(error.exit_code)
     while _wait(go, owner.is_alive) and lane.move():
         done.release()
 
@@ -147,4 +206,9 @@ def _dismiss(
 ) -> None:
     orders.fill(QUIT)
     go.release()
+    until = time.monotonic() + GRACE
+    while process.is_alive():  # `join` waits for ever: the helper closed what tells of its end
+        if time.monotonic() > until:  # stopped, or in the middle of something long
+            process.kill()
+        time.sleep(0.002)
     process.join()

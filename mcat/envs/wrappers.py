@@ -12,7 +12,6 @@ The hidden physics is in `info["context"]` after every reset and step, and in
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -30,6 +29,7 @@ from mcat.envs.physics import (
     mark_body,
     perturb,
     restore,
+    sensible,
     snapshot,
 )
 from mcat.envs.simulation import checked_actions
@@ -79,6 +79,26 @@ class DelayedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, paid, terminated, truncated, info
 
 
+class _Bound(gym.Wrapper[Any, Any, Any, Any]):
+    """Holds on to parts of the simulation, and takes hold again where it is unpickled or copied.
+
+    What it held there would be a copy that no step ever touches.
+    """
+
+    _parts: tuple[str, ...]
+
+    def _bind(self) -> None:
+        """Set the attributes that `_parts` names."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self._parts}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._bind()
+
+
 class _ContextWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """Adds `own_context` to whatever context the wrapped environment reports."""
 
@@ -112,11 +132,12 @@ class MaskActuators(_ContextWrapper, RecordConstructorArgs):
 
     Args:
         env: A MuJoCo environment whose actions are its controls.
-        joints: Names of joints; their motors need none.
+        joints: Names of joints, or one name; their motors need none.
     """
 
-    def __init__(self, env: Env, joints: Sequence[str]) -> None:
-        RecordConstructorArgs.__init__(self, joints=list(joints))
+    def __init__(self, env: Env, joints: Sequence[str] | str) -> None:
+        joints = [joints] if isinstance(joints, str) else list(joints)
+        RecordConstructorArgs.__init__(self, joints=joints)
         gym.Wrapper.__init__(self, env)
         model = _model_of(env, self)
         if env.action_space.shape != (model.nu,):
@@ -155,7 +176,7 @@ class CrippleLeg(MaskActuators):
 _PRISTINE: WeakKeyDictionary[mujoco.MjModel, mujoco.MjModel] = WeakKeyDictionary()
 
 
-class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
+class PerturbPhysics(_Bound, _ContextWrapper, RecordConstructorArgs):
     """Multiplies physical quantities of the robot, each time starting from the pristine ones.
 
     Every quantity takes one factor for the whole robot, or `{name: factor}`; see
@@ -175,6 +196,8 @@ class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
         gravity: One factor only.
         size: By geom or by body.
     """
+
+    _parts = ("_model",)
 
     def __init__(
         self,
@@ -202,15 +225,20 @@ class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
         changes = {quantity: factors for quantity, factors in given.items() if factors is not None}
         RecordConstructorArgs.__init__(self, _disable_deepcopy=False, **changes)
         gym.Wrapper.__init__(self, env)
-        self._model = _model_of(env, self)
         inner: Any = env
         while isinstance(inner, gym.Wrapper):
             if isinstance(inner, PerturbPhysics):
                 raise UsageError("this environment has a PerturbPhysics already: use its set(...)")
             inner = inner.env
-        self._pristine = _PRISTINE.setdefault(self._model, snapshot(self._model))
+        model = _model_of(env, self)
+        self._pristine = _PRISTINE.get(model) or snapshot(model)
+        self._bind()
         self.own_context = {}  # nothing is in effect before the first reset
         self.set(**changes)
+
+    def _bind(self) -> None:
+        self._model = _model_of(self.env, self)
+        _PRISTINE.setdefault(self._model, self._pristine)
 
     def set(self, **changes: Factors) -> None:
         """Take these factors, and 1 for all not named, from the next `reset` on."""
@@ -237,25 +265,31 @@ class PerturbPhysics(_ContextWrapper, RecordConstructorArgs):
         super().close()
 
 
-class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class StabilityGuard(_Bound, RecordConstructorArgs):
     """Tells when a simulation diverged, and refuses actions that would make it.
 
     MuJoCo answers a state that is not finite or far too large by silently starting over in the
     middle of the episode. Here the step returns the last good observation, reward 0, truncated,
-    `info["unstable"] = True` and what happened in `info["fault"]`, such as "BADQACC@dof 3". Actions
-    of a wrong shape or with NaN or infinite values raise `UsageError`.
+    `info["unstable"] = True` and what happened in `info["fault"]`, such as "BADQACC@dof 3". The
+    same follows a reward that is not finite or beyond 1e10. Actions of a wrong shape or with NaN
+    or infinite values raise `UsageError`.
 
     Args:
         env: A MuJoCo environment.
     """
 
+    _parts = ("_data", "_warnings")
+
     def __init__(self, env: Env) -> None:
         RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         _model_of(env, self)
-        self._data: mujoco.MjData = env.get_wrapper_attr("data")
-        self._warnings = self._data.warning.number  # a live view
+        self._bind()
         self._last_good: Any = None
+
+    def _bind(self) -> None:
+        self._data: mujoco.MjData = self.env.get_wrapper_attr("data")
+        self._warnings = self._data.warning.number  # a live view
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -271,11 +305,12 @@ class StabilityGuard(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         checked_actions(action, self.action_space.shape or ())
         observation, reward, terminated, truncated, info = self.env.step(action)
         what = fault(self._data) if any(self._warnings.tolist()) else None
-        if what is None and not math.isfinite(reward):
-            what = f"reward {reward}"
+        reward = float(reward)
+        if what is None and not sensible(reward):
+            what = f"reward {reward:g}"
         if what is None:
             self._last_good = copy.copy(observation)
-            return observation, float(reward), terminated, truncated, info
+            return observation, reward, terminated, truncated, info
         self._warnings[:] = 0
         info = {**info, "unstable": True, "fault": what}
         return copy.copy(self._last_good), 0.0, False, True, info

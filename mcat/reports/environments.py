@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from mcat.envs.families import FAMILIES
 from mcat.envs.robots import ROBOTS, Robot, as_text
 from mcat.envs.tasks import Family, Task
+from mcat.errors import printable
 
 Rows = Sequence[tuple[str, ...]]
 
@@ -58,7 +59,7 @@ def _values(family: Family, tasks: Sequence[Task]) -> str:
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:
     """A table, its heading first."""
-    heading, *body = rows
+    heading, *body = ([printable(cell, 1000) for cell in row] for row in rows)
     lines = [heading, ["---"] * len(heading), *body]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -14,7 +14,15 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
-from mcat.reports.findings import SPREADS, Section, curves, partners, share
+from mcat.reports.findings import (
+    EFFECTS,
+    SPREADS,
+    Section,
+    curves,
+    partners,
+    share,
+    state_names,
+)
 from mcat.reports.verdict import improvement
 
 Array = NDArray[np.float64]
@@ -154,7 +162,7 @@ def _mismatch(result: TransferResult, title: str) -> Figure:
         ("source actions as they are", trust.untranslated, ORANGE),
         ("translated actions", trust.translated, BLUE),
         ("best actions found by search", trust.reachable, GREEN),
-        ("error of the forward model", trust.model_error, GREY),
+        ("error of the models", trust.model_error, GREY),
     ]
     figure = new_figure(title, 2.5)
     axes = figure.add_subplot()
@@ -163,7 +171,7 @@ def _mismatch(result: TransferResult, title: str) -> Figure:
     axes.bar_label(drawn, fmt="%.3g", padding=4, fontsize=9, color=INK)
     axes.invert_yaxis()
     axes.margins(x=0.08)
-    axes.set_xlabel(f"mismatch of the next state ({SPREADS})")
+    axes.set_xlabel(f"mismatch of the next state ({EFFECTS})")
     style(axes, grid="x")
     return figure
 
@@ -177,9 +185,9 @@ def _dimensions(result: TransferResult, title: str) -> Figure:
     before, after = trust.per_dimension_untranslated, trust.per_dimension_translated
     axes.bar(places - 0.21, before, 0.38, color=ORANGE, label="as they are")
     axes.bar(places + 0.21, after, 0.38, color=BLUE, label="translated")
-    axes.set_ylabel(f"mismatch\n({SPREADS})")
+    axes.set_ylabel(f"mismatch\n({EFFECTS})")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, ncols=2)
-    return _state_axis(figure, axes, len(places))
+    return _state_axis(figure, axes, state_names(result, len(places)))
 
 
 def _forward_error(result: TransferResult, title: str) -> Figure:
@@ -188,13 +196,18 @@ def _forward_error(result: TransferResult, title: str) -> Figure:
     axes = figure.add_subplot()
     axes.bar(range(len(errors)), errors, 0.7, color=GREY)
     axes.set_ylabel(f"held-out error\n({SPREADS})")
-    return _state_axis(figure, axes, len(errors))
+    return _state_axis(figure, axes, state_names(result, len(errors)))
 
 
-def _state_axis(figure: Figure, axes: Axes, size: int) -> Figure:
-    axes.set_xticks(range(0, size, 1 if size <= 40 else 10))
-    axes.set_xlim(-0.7, size - 0.3)
-    axes.set_xlabel("dimension of the state")
+def _state_axis(figure: Figure, axes: Axes, names: list[str]) -> Figure:
+    shown = range(0, len(names), 1 if len(names) <= 40 else 10)
+    named = not names[0].startswith("state ")
+    labels = [plain(names[k], 14) if named else str(k) for k in shown]
+    axes.set_xticks(shown, labels)
+    if named and len(labels) > 8:
+        axes.tick_params(axis="x", rotation=60)
+    axes.set_xlim(-0.7, len(names) - 0.3)
+    axes.set_xlabel("part of the state" if named else "part of the state, by its number")
     style(axes)
     return figure
 

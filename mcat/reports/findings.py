@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
 from mcat.reports.verdict import improvement, mean_and_error, verdict
-from mcat.translator.trust import Trust
+
+if TYPE_CHECKING:
+    from mcat.translator.trust import Trust
 
 Rows = Sequence[Sequence[str]]
 Array = NDArray[np.float64]
 
 SPREADS = "spreads of one-step change"
+EFFECTS = "1 = effect of the source's actions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,35 +121,46 @@ def _mismatch(result: TransferResult) -> Section:
     trust = result.trust
     assert trust is not None
     rows = [
-        ("what", SPREADS),
+        ("what", EFFECTS),
         ("source actions as they are", number(trust.untranslated)),
         ("translated actions", number(trust.translated)),
+        ("closer by (95 % interval)", " to ".join(map(number, trust.closer))),
         ("best actions found by search", number(trust.reachable)),
-        ("error of the forward model itself", number(trust.model_error)),
+        ("error of the models themselves", number(trust.model_error)),
+        ("of that, what longer training would mend", number(trust.missed)),
+        ("noise of the logs", number(trust.noise)),
         ("share of source actions without an equivalent", share(trust.no_equivalent)),
     ]
     return Section(
         name="mismatch",
         title="How far the target ends from where the source would",
         reading="Distance after one step from the same state; the green bar is as near as any"
-        " actions come, and what is shorter than the grey bar the forward model cannot see.",
+        " actions come, and differences shorter than the grey bar the models cannot see.",
         finding=_mismatch_finding(trust),
         rows=rows,
     )
 
 
 def _mismatch_finding(trust: Trust) -> str:
-    if trust.untranslated < trust.model_error:
-        return "The machines differ by less than the forward model's own error"
-    removed = 1 - trust.translated / trust.untranslated
-    if abs(removed) < 0.01:
+    gap, left = trust.untranslated, trust.translated
+    if trust.grade == "unknown":
+        return f"The models are off by {number(trust.model_error)}: they cannot tell"
+    if trust.grade == "same":
+        return f"The machines differ by {number(gap)} at most, with or without translation"
+    if abs(gap - left) < 0.01 * gap:
         found = "Translation leaves the mismatch as it is"
     else:
-        found = f"Translation {'removes' if removed > 0 else 'adds'} {share(abs(removed))}"
+        found = f"Translation {'removes' if left < gap else 'adds'} {share(abs(1 - left / gap))}"
         found += " of the mismatch"
-    return (
-        f"{found}; the best actions would remove {share(1 - trust.reachable / trust.untranslated)}"
-    )
+    if trust.reachable >= gap:
+        return f"{found}; no better actions were found"
+    return f"{found}; the best actions would remove {share(1 - trust.reachable / gap)}"
+
+
+def state_names(result: TransferResult, size: int) -> list[str]:
+    """What the target's log calls the numbers of its state, else their number."""
+    names = result.machines[-1].observation_names
+    return list(names) if len(names) == size else [f"state {index}" for index in range(size)]
 
 
 def _dimensions(result: TransferResult) -> Section:
@@ -153,18 +168,19 @@ def _dimensions(result: TransferResult) -> Section:
     assert trust is not None
     before = np.array(trust.per_dimension_untranslated)
     after = np.array(trust.per_dimension_translated)
+    names = state_names(result, len(before))
     closer, worst = int((after < before).sum()), int(after.argmax())
-    rows = [("state dimension", "as they are", "translated")] + [
-        (str(index), number(was), number(now))
-        for index, (was, now) in enumerate(zip(before, after, strict=True))
+    rows = [("part of the state", "as they are", "translated")] + [
+        (name, number(was), number(now))
+        for name, was, now in zip(names, before, after, strict=True)
     ]
     return Section(
         name="dimensions",
         title="Where the mismatch is",
-        reading="The same mismatch for every dimension of the state; a tall blue bar is a motion"
-        " that the target does not follow, so check whether your task depends on it.",
-        finding=f"{closer} of {len(before)} state dimensions come closer;"
-        f" dimension {worst} stays farthest off ({number(after[worst])})",
+        reading="The same mismatch for every part of the state (squares add up); a tall blue bar is"
+        " a motion that the target does not follow, so check whether your task depends on it.",
+        finding=f"{closer} of {len(before)} parts of the state come closer;"
+        f" {names[worst]} stays farthest off ({number(after[worst])})",
         rows=rows,
     )
 
@@ -209,16 +225,16 @@ def _curves(result: TransferResult) -> Section:
 
 def _forward_error(result: TransferResult) -> Section:
     errors = np.array(result.fit.forward_error)
-    worst = int(errors.argmax())
-    rows = [("state dimension", f"error ({SPREADS})")]
-    rows += [(str(index), number(error)) for index, error in enumerate(errors)]
+    names, worst = state_names(result, len(errors)), int(errors.argmax())
+    rows = [("part of the state", f"error ({SPREADS})")]
+    rows += [(name, number(error)) for name, error in zip(names, errors, strict=True)]
     return Section(
         name="forward-error",
         title="How well the forward model knows the machine",
         reading="Held-out error of the predicted next state; 0 is perfect and 1 is off by as much"
-        " as that dimension usually changes in a step: there the translation is blind.",
+        " as that part usually changes in a step: there the translation is blind.",
         finding=f"Mean error {number(errors.mean())};"
-        f" worst is dimension {worst} ({number(errors[worst])})",
+        f" worst is {names[worst]} ({number(errors[worst])})",
         rows=rows,
     )
 

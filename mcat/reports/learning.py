@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mcat.errors import MissingInputError
+from mcat.errors import MissingInputError, install
 from mcat.reports.findings import Section
 from mcat.reports.learning_findings import (
     TEST,
@@ -52,7 +52,7 @@ def _pictures(groups: Sequence[Group]) -> Iterator[tuple[Section, bytes]]:
     try:
         from mcat.reports import learning_figures as figures
     except ImportError:
-        raise MissingInputError("pictures need matplotlib: pip install 'mcat[plot]'") from None
+        raise MissingInputError(f"pictures need matplotlib: {install('plot')}") from None
     if any(group.curve(column) for group in groups for column in (TRAIN, TEST)):
         section = curves_section(groups)
         yield section, figures.draw_curves(groups, section.finding)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mcat.agents.policies import packaged_policies
+from mcat.agents.policy_names import packaged_policies
 
 
 def policy_rows() -> Sequence[tuple[str, ...]]:

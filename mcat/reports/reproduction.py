@@ -8,7 +8,7 @@ from typing import Any
 
 from mcat.agents.transfer_result import ON_SOURCE, UNTRANSLATED
 from mcat.reports.verdict import improvement
-from mcat.safe_io import new_file, write_json
+from mcat.safe_io import ensure_writable_output, io_errors, new_file, write_json
 
 COLUMNS = {
     ON_SOURCE: "source policy on source",
@@ -19,9 +19,20 @@ COLUMNS = {
 }
 
 
+def require_writable(folder: Path, table: str) -> None:
+    """Make `folder` and find out whether a table can be written there.
+
+    Raises:
+        CannotCreateError: if not.
+    """
+    with io_errors(folder, "write"):
+        folder.mkdir(parents=True, exist_ok=True)
+    ensure_writable_output(folder / f"{table}.json", overwrite=True)
+
+
 def write_reproduction(summary: dict[str, Any], folder: Path) -> list[Path]:
     """Write `<table>.json`, `.md` and, with matplotlib, `.png`; earlier ones are replaced."""
-    folder.mkdir(parents=True, exist_ok=True)
+    require_writable(folder, summary["table"])
     paths = [folder / f"{summary['table']}.{end}" for end in ("json", "md")]
     write_json(paths[0], summary, overwrite=True)
     picture = folder / f"{summary['table']}.png"

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mcat.agents.transfer_result import TransferResult
+from mcat.errors import install
 from mcat.reports.findings import Section, sections
 from mcat.reports.page import Html, document, section_of, table, tag
 from mcat.reports.verdict import verdict
 from mcat.safe_io import dump_json, new_file
 
-_NO_PICTURES = "Pictures need matplotlib: pip install 'mcat[plot]'. The tables say the same."
+PAGE_FILE = "report.html"
+_TRUST = "How far can I trust this transfer?"
+_NO_PICTURES = f"Pictures need matplotlib: {install('plot')}. The tables say the same."
 
 
 def write_page(result: TransferResult, folder: Path) -> Path:
@@ -27,7 +30,7 @@ def write_page(result: TransferResult, folder: Path) -> Path:
     for name, png in pictures.items():
         with new_file(folder / f"{name}.png", overwrite=True) as part:
             part.write_bytes(png)
-    page = folder / "report.html"
+    page = folder / PAGE_FILE
     with new_file(page, overwrite=True) as part:
         part.write_text(_page(result, found, pictures), encoding="utf-8")
     return page
@@ -48,6 +51,8 @@ def _page(result: TransferResult, found: Sequence[Section], pictures: dict[str, 
     body = [_opening(result, title)]
     if found and not pictures:
         body.append(tag("p", _NO_PICTURES, class_="soft"))
+    if result.trust is None:
+        body.append(_no_trust(result))
     for section in found:
         if section.name == "mismatch":
             body.append(_trust(result))
@@ -59,7 +64,8 @@ def _page(result: TransferResult, found: Sequence[Section], pictures: dict[str, 
 
 def _opening(result: TransferResult, title: str) -> Html:
     found = verdict(result)
-    recipe = f"policy “{result.policy}”, method {result.method}, preset {result.preset}"
+    policy = "no policy" if result.policy == "none" else f"policy “{result.policy}”"
+    recipe = f"{policy}, method {result.method}, preset {result.preset}"
     parts = [
         tag("p", f"{title}: {recipe}, seed {result.seed}", class_="soft"),
         tag("h1", found.headline),
@@ -75,11 +81,20 @@ def _trust(result: TransferResult) -> Html:
     assert result.trust is not None
     sentences = [tag("li", sentence) for sentence in result.trust.sentences()]
     reading = (
-        "An estimate from logs alone, before anything moves: it asks the forward model where"
-        " actions lead from states of the target, so it is as good as that model."
+        "An estimate from logs alone, before anything moves: it asks forward models of both"
+        " machines where actions lead from states of the source that they have not seen."
     )
-    heading = tag("h2", "How far can I trust this transfer?")
+    heading = tag("h2", _TRUST)
     return tag("div", heading, tag("p", reading, class_="soft"), tag("ul", *sentences))
+
+
+def _no_trust(result: TransferResult) -> Html:
+    """Says that nothing is known, lest silence is taken for consent."""
+    kinds = "for one pair, --method ours and no --map"
+    told = f"Not known: the estimate from logs alone is made {kinds}."
+    if not (result.returns or result.matrix):
+        told += " Nor were episodes run: try it where failing is cheap."
+    return tag("div", tag("h2", _TRUST), tag("p", told))
 
 
 def _provenance(result: TransferResult) -> Html:

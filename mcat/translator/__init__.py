@@ -1,6 +1,7 @@
 """Finding, on a changed machine, the action with the same effect as on the old one.
 
-Works from arrays alone: nothing here imports a simulator.
+Works from arrays alone: nothing here imports a simulator. Names are imported on first use, because
+configurations need no torch.
 
     from mcat.datasets import EpisodeStore
     from mcat.translator import TransferredPolicy, fit_pair
@@ -8,15 +9,25 @@ Works from arrays alone: nothing here imports a simulator.
 
 from __future__ import annotations
 
-from mcat.translator.action import ActionConfig
-from mcat.translator.context import ContextConfig
-from mcat.translator.correspondence import Correspondence
-from mcat.translator.cycle import CycleConfig, fit_cycle
-from mcat.translator.cycle_spaces import SpacesCycleConfig, fit_cycle_spaces
-from mcat.translator.fit import LearnedTranslator, fit_many, fit_pair
-from mcat.translator.policy import TransferredPolicy, Translator
-from mcat.translator.state import StateConfig, fit_state
-from mcat.translator.trust import Trust, estimate_trust
+from typing import TYPE_CHECKING
+
+from mcat.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from mcat.translator.configs import (
+        ActionConfig,
+        ContextConfig,
+        CycleConfig,
+        SpacesCycleConfig,
+        StateConfig,
+    )
+    from mcat.translator.correspondence import Correspondence
+    from mcat.translator.cycle import fit_cycle
+    from mcat.translator.cycle_spaces import fit_cycle_spaces
+    from mcat.translator.fit import LearnedTranslator, fit_many, fit_pair
+    from mcat.translator.policy import TransferredPolicy, Translator
+    from mcat.translator.state import fit_state
+    from mcat.translator.trust import Trust, estimate_trust
 
 __all__ = [
     "ActionConfig",
@@ -36,3 +47,18 @@ __all__ = [
     "fit_pair",
     "fit_state",
 ]
+
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "configs": ("ActionConfig", "ContextConfig", "CycleConfig", "SpacesCycleConfig",
+                    "StateConfig"),
+        "correspondence": ("Correspondence",),
+        "cycle": ("fit_cycle",),
+        "cycle_spaces": ("fit_cycle_spaces",),
+        "fit": ("LearnedTranslator", "fit_many", "fit_pair"),
+        "policy": ("TransferredPolicy", "Translator"),
+        "state": ("fit_state",),
+        "trust": ("Trust", "estimate_trust"),
+    },
+)  # fmt: skip

@@ -8,54 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError, UsageError
+from mcat.errors import DivergedError
 from mcat.progress import Progress
+from mcat.translator.configs import ActionConfig
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import clip, mlp, silence, take_step
 from mcat.translator.reward import RewardModel
 from mcat.translator.windows import Windows, sample_windows
-
-Loss = Literal["l1", "nll"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ActionConfig:
-    """How H is built and trained.
-
-    Attributes:
-        residual: H adds to the source action, starting with nothing; else it makes a new one.
-        proximity: Cost of |translated - source action|, in units of the normalised L1 error. It
-            keeps H from exploiting F's mistakes far from the actions it has seen.
-        loss: "l1" to F's mean, or "nll" under F's Gaussian, which H can lower by steering to where
-            F is confidently wrong (A6).
-        weighed: Dimensions of the state count by how far actions can move them, as no action can
-            mend the others; else all that move count alike, as printed.
-        reward_aware: Also ask that the reward stays what it was (L_trans,r).
-        state_weight: λ, what L_trans weighs against the reward's error when reward_aware.
-    """
-
-    residual: bool = True
-    proximity: float = 0.3
-    loss: Loss = "l1"
-    weighed: bool = True
-    reward_aware: bool = False
-    state_weight: float = 10.0
-    embedding: int = 128
-    hidden: tuple[int, ...] = (256, 256, 256)
-    learning_rate: float = 3e-4
-    batch_size: int = 512
-    steps: int = 3000
-
-    def __post_init__(self) -> None:
-        if self.proximity < 0 or self.steps < 1 or self.batch_size < 1:
-            raise UsageError("proximity must not be negative, steps and batch_size positive")
 
 
 class ActionTranslator(nn.Module):

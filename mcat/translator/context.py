@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError, UsageError
+from mcat.errors import DivergedError
 from mcat.progress import Progress
-from mcat.translator.networks import Activation, Normaliser, mlp, take_step
+from mcat.translator.configs import ContextConfig
+from mcat.translator.networks import Normaliser, mlp, take_step
 from mcat.translator.windows import (
     Windows,
     past_of,
@@ -31,51 +32,6 @@ from mcat.translator.windows import (
 )
 
 LOG_VARIANCE = (-10.0, 0.5)  # soft bounds (A5)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContextConfig:
-    """How C and F are built and trained.
-
-    Attributes:
-        history: K, the steps C sees.
-        future: M, the steps ahead whose transitions share one context.
-        all_future: Predict all M of them, as printed; else one drawn at random per row, which has
-            the same expected gradient at an M-th of the cost.
-        recent: Last steps whose state changes F sees directly; 0 as printed.
-        shared_only: See `ContextModel.shared`; False as printed.
-        evenness: See `forward_loss`; 0 as printed.
-        decay: Let the learning rate fall to 0 over `max_steps`, which gets there in fewer of them.
-        max_steps: Optimiser steps, if held-out error does not stop falling before.
-        patience: Evaluations without progress after which training stops.
-    """
-
-    history: int = 10
-    future: int = 10
-    all_future: bool = False
-    recent: int = 3
-    shared_only: bool = True
-    context_size: int = 10
-    encoder_hidden: tuple[int, ...] = (256, 128, 64)
-    forward_hidden: tuple[int, ...] = (200, 200, 200, 200)
-    encoder_activation: Activation = "swish"
-    forward_activation: Activation = "relu"
-    evenness: float = 0.5
-    contrastive_weight: float = 1.0
-    margin: float = 1.0
-    learning_rate: float = 2e-3
-    decay: bool = True
-    batch_size: int = 256
-    max_steps: int = 4000
-    evaluate_every: int = 250
-    patience: int = 6
-    feature_samples: int = 1024
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.recent <= self.history:
-            raise UsageError(f"recent must be 0 to {self.history} (history), not {self.recent}")
-        if min(self.history, self.future, self.batch_size, self.max_steps, self.patience) < 1:
-            raise UsageError("history, future, batch_size, max_steps and patience must be positive")
 
 
 class ContextModel(nn.Module):

@@ -15,12 +15,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.errors import DataError, UsageError, unknown
+from mcat.errors import DataError, UsageError, printable, unknown
 from mcat.safe_io import StrPath, read_json
 from mcat.types import PolicyFunction
 
 Row = int | Sequence[float]
 """One number of the result: which number is copied, or the weight of each."""
+
+MAX_SIZE = 4096  # numbers in a state or an action: a file must not make us allocate more
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,12 +111,16 @@ class Correspondence:
 
         `action_to_target=[0, 1, 2, 0, 1, 2]` gives two legs the actions of one.
         """
-        return cls(
-            state_to_source=_matrix(state_to_source, len(state_to_target)),
-            state_to_target=_matrix(state_to_target, len(state_to_source)),
-            action_to_target=_matrix(action_to_target, len(action_to_source)),
-            action_to_source=_matrix(action_to_source, len(action_to_target)),
-        )
+        maps = {
+            "state_to_source": (state_to_source, state_to_target),
+            "state_to_target": (state_to_target, state_to_source),
+            "action_to_target": (action_to_target, action_to_source),
+            "action_to_source": (action_to_source, action_to_target),
+        }
+        for name, (rows, _) in maps.items():
+            if not isinstance(rows, Sequence) or isinstance(rows, str) or len(rows) > MAX_SIZE:
+                raise DataError(f"{name} must be a list of at most {MAX_SIZE} rows")
+        return cls(**{name: _matrix(name, rows, len(back)) for name, (rows, back) in maps.items()})
 
     @classmethod
     def read(cls, path: StrPath) -> Self:
@@ -129,23 +135,22 @@ class Correspondence:
             raise DataError(f"{path}: {error}") from error
 
 
-def _matrix(rows: Any, columns: int) -> NDArray[np.float32]:
+def _matrix(name: str, rows: Sequence[Row], columns: int) -> NDArray[np.float32]:
     """The matrix of these rows, from a file or a program."""
-    if isinstance(rows, str) or not isinstance(rows, Sequence):
-        raise DataError(f"a map must be a list of rows, not {rows!r}")
     matrix = np.zeros((len(rows), columns), np.float32)
     for number, row in enumerate(rows):
         try:
             if type(row) is int and 0 <= row < columns:
                 matrix[number, row] = 1
-            elif not isinstance(row, int) and len(row) == columns:
-                matrix[number] = row
+            elif isinstance(row, Sequence) and not isinstance(row, str) and len(row) == columns:
+                with np.errstate(over="ignore"):  # infinite then, and refused as such
+                    matrix[number] = row
             else:
                 raise ValueError
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise DataError(
-                f"row {number} of a map must be a number from 0 to {columns - 1} or {columns}"
-                f" weights, not {row!r}"
+                f"row {number} of {name} must be a number from 0 to {columns - 1} or {columns}"
+                f" weights, not {printable(repr(row), 60)}"
             ) from error
     return matrix
 

@@ -8,7 +8,7 @@ used in the end, on the source policy's actions, though it is trained by the dom
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -16,11 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import UsageError
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
+from mcat.translator.configs import CycleConfig
 from mcat.translator.cycle_training import (
-    BaselineConfig,
     EpochHook,
     LossLog,
     Rows,
@@ -33,48 +32,11 @@ from mcat.translator.cycle_training import (
     train_forward,
 )
 from mcat.translator.fit import require_same_spaces
+from mcat.translator.limits import require_limits
 from mcat.translator.networks import take_step
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes
-
-
-@dataclass(frozen=True, kw_only=True)
-class CycleConfig(BaselineConfig):
-    """How F1, Phi, Psi and the adversary are built and trained.
-
-    By default they see as many samples as in the original, in fewer and larger batches: a CPU
-    gets through them several times as fast.
-
-    Attributes:
-        learning_rates: One for each equal part of the training of Phi, Psi and the adversary.
-    """
-
-    dynamics_weight: float = 20.0
-    domain_weight: float = 1.0
-    adversarial_weight: float = 1.0
-    embedding: tuple[int, ...] = (128,)
-    hidden: tuple[int, ...] = (256,)
-    steps: int = 6000
-    learning_rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.steps < 1:
-            raise UsageError("steps must be positive")
-
-    @classmethod
-    def paper(cls) -> Self:
-        """Every number as in the original: 30 epochs of 3,000 batches of 32, twice."""
-        return cls(batch_size=32, forward_steps=90_000, steps=90_000, pool=256)
-
-    def total(self, dynamics: Tensor, domain: Tensor, adversarial: Tensor) -> Tensor:
-        """The weighted sum of the three losses."""
-        return (
-            self.dynamics_weight * dynamics
-            + self.domain_weight * domain
-            + self.adversarial_weight * adversarial
-        )
 
 
 class CycleNetworks(nn.Module):
@@ -176,6 +138,7 @@ def fit_cycle(
 ) -> CycleTranslator:
     """Learn to translate actions of `source` into actions of `target` the way of Zhang et al."""
     require_same_spaces([source, target])
+    require_limits(source=source, target=target)
     config = config or CycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (

@@ -12,7 +12,7 @@ action networks in the first turn; after it they start from random weights, as G
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
@@ -21,12 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import UsageError
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
+from mcat.translator.configs import SpacesCycleConfig
 from mcat.translator.correspondence import Correspondence, require_fit
 from mcat.translator.cycle_training import (
-    BaselineConfig,
     EpochHook,
     LossLog,
     Rows,
@@ -38,54 +37,11 @@ from mcat.translator.cycle_training import (
     train_forward,
 )
 from mcat.translator.hand_maps import ActionMap, StateMap
+from mcat.translator.limits import require_limits
 from mcat.translator.networks import take_step
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpacesCycleConfig(BaselineConfig):
-    """How the maps, F1 and the adversaries are built and trained.
-
-    By default the maps see as many samples as in the original, in fewer and larger batches.
-
-    Attributes:
-        forward_learning_rates: The original halves it after 30 and 70 % of the training; here it
-            is after each third.
-        rounds: How often G, then the action maps, get their turn.
-        turn_steps: Optimiser steps of one turn.
-        smallest_spread: State dimensions that spread less are not scaled up.
-    """
-
-    forward_steps: int = 4000
-    forward_learning_rates: tuple[float, ...] = (1e-3, 5e-4, 2.5e-4)
-    epochs: int = 7
-    rounds: int = 3
-    turn_steps: int = 700
-    learning_rate: float = 3e-4
-    discriminator_learning_rate: float = 1e-3
-    adversarial_weight: float = 10.0
-    dynamics_weight: float = 100.0
-    action_cycle_weight: float = 30.0
-    embedding: tuple[int, ...] = (64, 128)
-    hidden: tuple[int, ...] = (64,)
-    state_hidden: tuple[int, ...] = (64, 256)
-    action_hidden: tuple[int, ...] = (256, 64)
-    smallest_spread: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.rounds, self.turn_steps) < 0:
-            raise UsageError("rounds and turn_steps must not be negative")
-
-    @classmethod
-    def paper(cls) -> Self:
-        """Every number as in the original; F1 sees a million transitions ten times."""
-        return cls(
-            batch_size=32, forward_steps=312_500, turn_steps=7000, learning_rate=1e-4, pool=128,
-            smallest_spread=0.1,
-        )  # fmt: skip
 
 
 class SpacesNetworks(nn.Module):
@@ -144,11 +100,7 @@ class SpacesCycleTranslator(Translator):
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the source that G takes these for."""
-        obs = torch.tensor(np.asarray(observations, np.float32))
-        if obs.ndim != 2 or obs.shape[1] != self.observation_size:
-            raise UsageError(
-                f"expected observations (n, {self.observation_size}), got {tuple(obs.shape)}"
-            )
+        obs = torch.tensor(super().view(observations))
         state_map = self.networks.state_map
         with torch.no_grad():
             seen: NDArray[np.float32] = state_map.in_source_units(state_map(obs)).numpy()
@@ -263,6 +215,7 @@ def fit_cycle_spaces(
     """Learn to use a policy of `source` on `target`, starting from `correspondence`."""
     sizes = [(task.observation_size, task.action_size) for task in (source, target)]
     require_fit(correspondence, sizes[0], sizes[1])
+    require_limits(source=source, target=target)
     config = config or SpacesCycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (

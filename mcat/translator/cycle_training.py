@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError, UsageError
+from mcat.errors import DivergedError
 from mcat.progress import Progress
+from mcat.translator.configs import BaselineConfig
 from mcat.translator.networks import Normaliser, mlp, take_step
 from mcat.translator.policy import Translator
 from mcat.translator.report import FitReport
@@ -23,29 +23,6 @@ EpochHook = Callable[[int, Translator], None]
 The original evaluates every epoch on the target and keeps the best; that takes an environment, so
 it is for callers to do.
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineConfig:
-    """How F1 is trained, and what the rest has in common.
-
-    Attributes:
-        forward_learning_rates: One for each equal part of F1's training.
-        epochs: Parts into which a training is cut for curves and hooks.
-        pool: Samples of either kind that an adversary remembers.
-    """
-
-    forward_steps: int = 6000
-    forward_learning_rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
-    batch_size: int = 512
-    epochs: int = 30
-    pool: int = 4096
-
-    def __post_init__(self) -> None:
-        if min(self.forward_steps, self.batch_size, self.epochs) < 1:
-            raise UsageError("forward_steps, batch_size and epochs must be positive")
-        if self.pool < self.batch_size:
-            raise UsageError(f"pool must be at least {self.batch_size} (batch_size)")
 
 
 class Rows(NamedTuple):

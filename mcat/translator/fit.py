@@ -10,27 +10,22 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DataError, UsageError
-from mcat.translator.action import (
-    ActionConfig,
-    ActionTraining,
-    ActionTranslator,
-    Route,
-    TranslationReport,
-)
-from mcat.translator.context import (
-    ContextConfig,
-    ContextModel,
-    ForwardReport,
-    train_context,
-)
+from mcat.errors import DataError, UsageError, unknown
+from mcat.translator.action import ActionTraining, ActionTranslator, Route, TranslationReport
+from mcat.translator.configs import ActionConfig, ContextConfig
+from mcat.translator.context import ContextModel, ForwardReport, train_context
+from mcat.translator.limits import require_limits
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.reward import train_reward
 
 
 class LearnedTranslator(Translator):
-    """C, F and H, for one pair of machines or conditioned on the contexts of any two of several."""
+    """C, F and H, for one pair of machines or conditioned on the contexts of any two of several.
+
+    Attributes:
+        names: Of the machines, in the order of their numbers; none if they were not given.
+    """
 
     kind = "action"
 
@@ -39,6 +34,7 @@ class LearnedTranslator(Translator):
     ) -> None:
         super().__init__(report)
         self.model, self.network = model, network
+        self.names: tuple[str, ...] = ()
         self.contexts: tuple[int, int] | tuple[()] = ()
 
     @property
@@ -56,21 +52,34 @@ class LearnedTranslator(Translator):
         """How many machines it knows."""
         return len(self.model.features)
 
-    def between(self, source: int, target: int) -> LearnedTranslator:
-        """This translator for two of its machines, numbered as they were given to `fit_many`."""
+    def between(self, source: int | str, target: int | str) -> LearnedTranslator:
+        """This translator for two of its machines, by number as given to `fit_many` or by name."""
         if not self.network.conditioned:
             raise UsageError("a translator of one pair goes from its source to its target only")
-        for number in (source, target):
-            if not 0 <= number < self.tasks:
-                raise UsageError(f"there are machines 0 to {self.tasks - 1}, not {number}")
         bound = LearnedTranslator(self.model, self.network, self.report)
-        bound.contexts = (source, target)
+        bound.names, bound.contexts = self.names, (self._number(source), self._number(target))
         return bound
+
+    def _number(self, machine: int | str) -> int:
+        if isinstance(machine, str):
+            if machine not in self.names:
+                raise unknown("machine", machine, self.names or map(str, range(self.tasks)))
+            return self.names.index(machine)
+        if not 0 <= machine < self.tasks:
+            raise UsageError(f"there are machines 0 to {self.tasks - 1}, not {machine}")
+        return machine
+
+    def require_usable(self) -> None:
+        """Refuse one of several machines that was not told between which."""
+        if self.network.conditioned and not self.contexts:
+            known = f" ({', '.join(self.names)})" if self.names else ""
+            raise UsageError(
+                f"this translator knows several machines{known}: say which by between()"
+            )
 
     def act(self, obs: Tensor, action: Tensor) -> Tensor:
         """H's answer."""
-        if self.network.conditioned and not self.contexts:
-            raise UsageError("this translator knows several machines: say which by between()")
+        self.require_usable()
         features = [self.model.features[k].expand(len(obs), -1) for k in self.contexts]
         translated: Tensor = self.network(self.model.scaled(obs), action, *features)
         return translated
@@ -82,6 +91,7 @@ class LearnedTranslator(Translator):
             "action_size": self.action_size,
             "tasks": self.tasks,
             "conditioned": self.network.conditioned,
+            "names": list(self.names),
             "context": asdict(self.model.config),
             "action": asdict(self.network.config),
         }
@@ -96,7 +106,9 @@ class LearnedTranslator(Translator):
             ActionConfig(**from_json(header["action"])),
             context.context_size if header["conditioned"] else 0,
         )
-        return cls(ContextModel(*sizes, header["tasks"], context), network)
+        translator = cls(ContextModel(*sizes, header["tasks"], context), network)
+        translator.names = tuple(map(str, header.get("names", ())))
+        return translator
 
     def modules(self) -> dict[str, nn.Module]:
         """C, F and H."""
@@ -127,6 +139,7 @@ def fit_pair(
         seed: Equal seeds give equal translators.
         quiet: Show no progress.
     """
+    require_limits(source=source, target=target)
     tasks = [source, target] if joint else [target]
     return _fit(tasks, [Route(0, source, [len(tasks) - 1])], context, action, seed, quiet)
 
@@ -134,6 +147,7 @@ def fit_pair(
 def fit_many(
     tasks: Sequence[Episodes],
     *,
+    names: Sequence[str] = (),
     pairs: Iterable[tuple[int, int]] | None = None,
     context: ContextConfig | None = None,
     action: ActionConfig | None = None,
@@ -144,6 +158,7 @@ def fit_many(
 
     Args:
         tasks: Episodes of each machine.
+        names: What `between` may call them, beside their numbers.
         pairs: Numbers of source and target to train H on; all, if missing.
         context: How C and F are trained.
         action: How H is trained.
@@ -152,11 +167,16 @@ def fit_many(
     """
     if len(tasks) < 2:
         raise UsageError("a translator needs at least 2 machines")
+    require_limits(**{f"machine_{number}": task for number, task in enumerate(tasks)})
+    if len(names) not in (0, len(tasks)) or len(set(names)) != len(names):
+        raise UsageError(f"give each of the {len(tasks)} machines a name of its own")
     numbers = range(len(tasks))
     wanted = set(itertools.product(numbers, numbers) if pairs is None else pairs)
     routes = [Route(i, tasks[i], sorted(j for k, j in wanted if k == i)) for i in numbers]
     routes = [route for route in routes if route.targets]
-    return _fit(tasks, routes, context, action, seed, quiet)
+    translator = _fit(tasks, routes, context, action, seed, quiet)
+    translator.names = tuple(names)
+    return translator
 
 
 def _fit(

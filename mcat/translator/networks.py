@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Activation = Literal["relu", "swish"]
+from mcat.translator.configs import Activation
 
 CONSTANT = 1e-6  # a dimension that spreads less than this does not move
 

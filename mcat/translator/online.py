@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
-from mcat.translator.action import ActionConfig, ActionTraining, Route
+from mcat.translator.action import ActionTraining, Route
+from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import (
-    ContextConfig,
     ContextModel,
     fit_scales,
     held_out_errors,

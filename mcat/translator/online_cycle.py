@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.translator.action import ActionConfig, ActionTraining, ActionTranslator, Query, Route
+from mcat.translator.action import ActionTraining, ActionTranslator, Query, Route
 from mcat.translator.adversarial import Adversary, discriminator
+from mcat.translator.configs import ActionConfig, CycleConfig
 from mcat.translator.context import ContextModel
-from mcat.translator.cycle import CycleConfig
 from mcat.translator.networks import take_step
 from mcat.translator.online import (
     TranslatorLearner,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from importlib import import_module
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,10 +13,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from mcat.errors import DataError, UsageError
-from mcat.safe_io import StrPath, load_safetensors, save_safetensors
+from mcat.errors import DataError, MissingInputError, UsageError
+from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.translator.configs import TRANSLATOR_FILE
+from mcat.translator.limits import require_actions
 from mcat.translator.report import FitReport
-from mcat.types import PolicyFunction
+from mcat.types import PolicyFunction, require_observations
 
 FORMAT = 2
 _KINDS: dict[str, type[Translator]] = {}
@@ -53,27 +57,32 @@ class Translator(ABC):
         return self.action_size
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
-        """States of the target as the source policy shall see them."""
-        return np.asarray(observations, np.float32)
+        """States of the target as the source policy shall see them `(n, obs)`."""
+        return require_observations(observations, self.observation_size)
 
     def translate(self, observations: ArrayLike, actions: ArrayLike) -> NDArray[np.float32]:
         """Target actions `(n, act)` for the target's states and the source's actions in them.
 
+        For one state `(obs,)` and action `(act,)` the answer is one action `(act,)`.
+
         Args:
             observations: States of the target `(n, obs)`.
             actions: What the source policy does in them `(n, act)`, in [-1, 1].
+
+        Raises:
+            UsageError: for other shapes or actions beyond [-1, 1]; none is ever clipped unsaid.
+            DataError: if an observation is NaN or infinite.
         """
+        obs = require_observations(observations, self.observation_size)
+        act = require_actions(actions, len(obs), self.source_action_size)
         # Copied: columns of a data set are read-only, which torch dislikes.
-        obs, act = (torch.tensor(np.asarray(x, np.float32)) for x in (observations, actions))
-        sizes = self.observation_size, self.source_action_size
-        if obs.ndim != 2 or (obs.shape[1], *act.shape) != (sizes[0], len(obs), sizes[1]):
-            raise UsageError(
-                f"expected observations (n, {sizes[0]}) and actions (n, {sizes[1]}),"
-                f" got {tuple(obs.shape)} and {tuple(act.shape)}"
-            )
         with torch.no_grad():
-            translated: NDArray[np.float32] = self.act(obs, act).numpy()
-        return translated
+            translated: NDArray[np.float32] = self.act(torch.tensor(obs), torch.tensor(act)).numpy()
+        return translated[0] if np.ndim(observations) == 1 else translated
+
+    def require_usable(self) -> None:
+        """Refuse one that does not know yet between which machines it goes."""
+        return
 
     @abstractmethod
     def act(self, obs: Tensor, action: Tensor) -> Tensor:
@@ -104,25 +113,52 @@ class Translator(ABC):
 
     @staticmethod
     def load(path: StrPath) -> Translator:
-        """Read what `save` wrote; nothing in the file is run."""
+        """Read what `save` wrote, or the translator in a folder that `mcat translate` wrote.
+
+        Nothing in a file is run, and nothing is allocated on its word alone.
+
+        Raises:
+            MissingInputError: if there is none.
+            DataError: if it is damaged or something else.
+        """
+        for name in ("cycle", "cycle_spaces", "fit", "state"):  # each registers its kind
+            import_module(f"mcat.translator.{name}")
+        path = translator_file(path)
         arrays, header = load_safetensors(path)
         kind = _KINDS.get(str(header.get("kind")).removeprefix("translator/"))
         if kind is None or header.get("format") != FORMAT:
             raise DataError(f"{path}: not a translator of this mcat (format {FORMAT})")
         try:
-            translator = kind.build(header)
+            with torch.device("meta"):  # shapes without memory
+                translator = kind.build(header)
             for part, module in translator.modules().items():
-                prefix = f"{part}."
-                state = {
-                    name.removeprefix(prefix): torch.from_numpy(array)
-                    for name, array in arrays.items()
-                    if name.startswith(prefix)
-                }
-                module.load_state_dict(state)
-                module.requires_grad_(False).eval()
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+                _fill(module, arrays, f"{part}.")
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
+                ValueError) as error:  # fmt: skip
             raise DataError(f"{path}: damaged ({' '.join(str(error).split())[:200]})") from error
         return translator
+
+
+def translator_file(path: StrPath) -> Path:
+    """The file itself, or the one in a folder."""
+    path = Path(path)
+    if path.is_dir() and not (path / TRANSLATOR_FILE).is_file():
+        raise MissingInputError(f"{path} is no folder that mcat translate wrote")
+    return path / TRANSLATOR_FILE if path.is_dir() else path
+
+
+def _fill(module: nn.Module, arrays: Arrays, prefix: str) -> None:
+    """Give a module without memory the arrays that start with `prefix`, which must fit."""
+    state = {
+        name.removeprefix(prefix): torch.from_numpy(array)
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+    for name, expected in module.state_dict().items():
+        if name in state and state[name].dtype != expected.dtype:
+            raise ValueError(f"{prefix}{name} is {state[name].dtype}")
+    module.load_state_dict(state, assign=True)
+    module.requires_grad_(False).eval()
 
 
 def from_json(values: dict[str, Any]) -> dict[str, Any]:
@@ -131,12 +167,31 @@ def from_json(values: dict[str, Any]) -> dict[str, Any]:
 
 
 class TransferredPolicy:
-    """A source policy, its actions translated: `(n, obs)` to `(n, act)` on the target."""
+    """A source policy, its actions translated: `(n, obs)` to `(n, act)` on the target.
 
-    def __init__(self, policy: PolicyFunction, translator: Translator) -> None:
+    It has no memory, and one observation `(obs,)` gives one action `(act,)`.
+
+    Args:
+        policy: Maps observations of the source `(n, obs)` to actions `(n, act)` in [-1, 1].
+        translator: A translator, or where one was saved.
+    """
+
+    def __init__(self, policy: PolicyFunction, translator: Translator | StrPath) -> None:
+        if not callable(policy):
+            raise UsageError(f"a policy is called with observations, and {policy!r} cannot be")
+        if not isinstance(translator, Translator):
+            if not isinstance(translator, str | Path):
+                raise UsageError(f"{translator!r} is no translator and no path of one")
+            translator = Translator.load(translator)
+        translator.require_usable()
         self.policy, self.translator = policy, translator
 
-    def __call__(self, observations: NDArray[Any]) -> NDArray[np.float32]:
-        """Ask the source policy, translate its answer."""
+    def __call__(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """Ask the source policy, translate its answer.
+
+        Raises:
+            UsageError: if the policy leaves [-1, 1], or shapes do not fit.
+            DataError: if an observation is NaN or infinite.
+        """
         actions = self.policy(self.translator.view(observations))
         return self.translator.translate(observations, actions)

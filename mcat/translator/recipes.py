@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mcat.translator.action import ActionConfig
-from mcat.translator.context import ContextConfig
-from mcat.translator.cycle import CycleConfig
-from mcat.translator.cycle_spaces import SpacesCycleConfig
-from mcat.translator.state import StateConfig
+from mcat.translator.configs import (
+    ActionConfig,
+    ContextConfig,
+    CycleConfig,
+    SpacesCycleConfig,
+    StateConfig,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

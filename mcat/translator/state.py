@@ -10,12 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import UsageError
+from mcat.translator.configs import StateConfig
 from mcat.translator.context import train_context
 from mcat.translator.correspondence import Correspondence, require_fit
+from mcat.translator.limits import require_limits
 from mcat.translator.policy import Translator
 from mcat.translator.report import FitReport
-from mcat.translator.state_training import Maps, StateConfig, StateTraining
+from mcat.translator.state_training import Maps, StateTraining
 
 __all__ = ["StateConfig", "StateTranslator", "fit_state"]
 
@@ -46,11 +47,7 @@ class StateTranslator(Translator):
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the source, as G has them."""
-        obs = torch.tensor(np.asarray(observations, np.float32))
-        if obs.ndim != 2 or obs.shape[1] != self.observation_size:
-            raise UsageError(
-                f"expected observations (n, {self.observation_size}), got {tuple(obs.shape)}"
-            )
+        obs = torch.tensor(super().view(observations))
         with torch.no_grad():
             seen: NDArray[np.float32] = self.maps.to_source(obs).numpy()
         return seen
@@ -102,6 +99,7 @@ def fit_state(
     config = config or StateConfig()
     sizes = [(machine.observation_size, machine.action_size) for machine in (source, target)]
     require_fit(correspondence, sizes[0], sizes[1])
+    require_limits(source=source, target=target)
     model, forward = train_context([target], config.context, seed=seed, quiet=quiet)
     training = StateTraining(model, source, target, correspondence, config, seed=seed + 1)
     report = training.run(quiet=quiet)

@@ -9,7 +9,6 @@ sent to the target, be what the target's forward model says (L_trans,s,a).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError, UsageError
+from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
-from mcat.translator.context import ContextConfig, ContextModel
+from mcat.translator.configs import StateConfig
+from mcat.translator.context import ContextModel
 from mcat.translator.correspondence import Correspondence
 from mcat.translator.networks import Normaliser, mlp, silence, take_step
 from mcat.translator.report import FitReport
@@ -29,41 +29,6 @@ from mcat.translator.windows import Windows, sample_windows
 POOL = 4096  # states that the adversary remembers of either kind
 MISMATCH = "mismatch of translated transitions"
 STRANGE = 5.0  # spreads from the mean beyond which it sees no difference
-
-
-@dataclass(frozen=True, kw_only=True)
-class StateConfig:
-    """How G, its inverse, H and the discriminator are built and trained.
-
-    Attributes:
-        context: How C and F of the target are trained.
-        adversarial: Weight of L_adv, 10 as printed. With 30 a goal far from where the hand map says
-            is found in full; with 10 bodies that differ are disturbed less.
-        back: Weight of L_back.
-        transition: Weight of L_trans,s,a.
-        state_proximity: Cost of leaving the hand maps of states, in spreads of the state.
-        action_proximity: Cost of leaving the hand map of actions, as in `ActionConfig`, weighed
-            like L_trans,s,a.
-        steps: Optimiser steps; 0 leaves the hand maps as they are.
-    """
-
-    context: ContextConfig = field(default_factory=ContextConfig)
-    adversarial: float = 30.0
-    back: float = 30.0
-    transition: float = 100.0
-    state_proximity: float = 1.0
-    action_proximity: float = 0.1
-    hidden: tuple[int, ...] = (128, 128)
-    learning_rate: float = 3e-3
-    batch_size: int = 128
-    steps: int = 3000
-
-    def __post_init__(self) -> None:
-        weights = self.adversarial, self.back, self.transition
-        if min(*weights, self.state_proximity, self.action_proximity) < 0:
-            raise UsageError("weights and proximities must not be negative")
-        if self.steps < 0 or self.batch_size < 1:
-            raise UsageError("steps must not be negative, batch_size positive")
 
 
 class Maps(nn.Module):

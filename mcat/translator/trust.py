@@ -1,96 +1,170 @@
-"""How far a transfer can be trusted, estimated from data through the forward model.
+"""How far a transfer can be trusted, estimated from logs alone.
 
-The bounds of `bound.py` need to know how far apart two machines' next states are. On data that
-distance is estimated: at held-out states of the target, where would the source have gone, and
-where does the target go with the action as it is, with the translated one, and with the best one
-that could be found?
+At states of the source that no model has seen: where would the source's action have led there, and
+where does the target go with that action, with the translated one, and with the best one that a
+search finds? Forward models answer, two of each machine. The translator was fitted to one of the
+target's and the other is the judge, lest mistakes that the translator exploits count as success.
+
+Everything is in units of what the source's actions do: 1 is how far from each other two of them
+lead. How fast a log was sampled, and what moves whatever one does, is of no account then.
+
+The models' own error is how far the two of a machine disagree about the very questions asked (what
+more logs would tell them), and what a straight line through the errors on held-out steps still
+finds of the actions (what longer training would). Noise is neither: it averages out.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.datasets.views import Episodes
-from mcat.translator.context import ContextModel, held_out_errors, train_context
+from mcat.translator.context import ContextModel, train_context
 from mcat.translator.fit import LearnedTranslator
+from mcat.translator.limits import require_actions
 from mcat.translator.networks import take_step
-from mcat.translator.windows import Windows, sample_windows, split_episodes
+from mcat.translator.windows import past_of, split_episodes
 from mcat.types import PolicyFunction
 
 ROWS, SEARCH_STEPS, SEARCH_RATE = 1024, 150, 0.03
+STRETCHES, STUDENT = 10, 2.26  # an interval of 95 % from as many means
+CLOSE = 0.35  # machines that differ by less, errors included, do the same
+FAR = 0.25  # more than this between best and wanted, and the target cannot do it
+BLIND = 0.5  # models that are off by more do not know what actions do
+
+Grade = Literal["unknown", "same", "cannot", "little", "limited", "fair", "good"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """Distances between next states, in units of the spread of one-step changes.
+    """Root mean square distances between next states; 1 is the effect of the source's actions.
 
     Attributes:
         untranslated: With the source's actions as they are.
         translated: With the translated ones.
         reachable: With the best actions that a direct search finds.
-        model_error: What the two forward models are off by themselves, taken together; what is
-            smaller is not seen.
-        no_equivalent: Share of source actions for which even the best is farther than that.
-        per_dimension_untranslated: The first for each dimension of the state.
+        closer: 95 % interval of how much nearer translated actions come than they would as they
+            are.
+        model_error: What the models' own ignorance adds to any of these; noise is no part of it.
+        missed: The part of it that longer training would mend.
+        noise: What no model predicts.
+        no_equivalent: Share of source actions to whose effect neither model of the target comes
+            near, by more than they are off themselves.
+        per_dimension_untranslated: The first for each dimension of the state; squares add up.
         per_dimension_translated: The second for each dimension of the state.
     """
 
     untranslated: float
     translated: float
     reachable: float
+    closer: tuple[float, float]
     model_error: float
+    missed: float
+    noise: float
     no_equivalent: float
     per_dimension_untranslated: tuple[float, ...]
     per_dimension_translated: tuple[float, ...]
 
+    @property
+    def grade(self) -> Grade:
+        """What is shown; nothing good is said of what the models cannot see."""
+        gap, left, error = self.untranslated, self.translated, self.model_error
+        if gap + error <= CLOSE:
+            return "same"
+        if not (error <= BLIND and error <= gap / 2):  # nor NaN
+            return "unknown"
+        beyond = self.reachable > max(FAR, 2 * error)
+        if self.closer[0] <= 0 or left > 0.9 * gap:
+            return "cannot" if beyond else "little"
+        if beyond:
+            return "limited"
+        return "good" if left + error <= CLOSE else "fair"
+
     def sentences(self) -> list[str]:
         """What it means, for the engineer who has to decide."""
-        gap, closed = self.untranslated, self.untranslated - self.translated
-        return [
-            f"One step with the source's action takes the target {gap:.2f} away from where the"
-            " source would go (1 = as far as the state usually moves in a step).",
-            f"Translated, {self.translated:.2f} is left"
-            f" ({100 * closed / max(gap, 1e-9):.0f} % closer);"
-            f" the best action found in each state would leave {self.reachable:.2f}.",
-            f"{100 * self.no_equivalent:.0f} % of the source's actions have no equivalent on the"
-            " target: no action of it has that effect, as with a dead or weaker motor.",
-            "All of this is what forward models of the two machines say, and they are off by"
-            f" {self.model_error:.2f} themselves on data they have not seen.",
+        low, high = self.closer
+        told = [
+            f"One step with the source's action takes the target {self.untranslated:.2f} away from"
+            " where the source would go (1 = as far apart as two actions of the source lead).",
+            f"Translated, {self.translated:.2f} is left, {low:.2f} to {high:.2f} closer (95 %"
+            f" interval); the best action found in each state would leave {self.reachable:.2f}.",
+            f"These are answers of forward models, and they are off by {self.model_error:.2f}"
+            f" themselves; the logs scatter by {self.noise:.2f} more, which no model can predict.",
             self.verdict(),
         ]
+        if self.grade not in ("unknown", "same") and self.no_equivalent > 0:
+            told.insert(
+                2,
+                f"{100 * self.no_equivalent:.0f} % of the source's actions have no equivalent on"
+                " the target: no action of it has that effect, as with a dead or weaker motor.",
+            )
+        return told
 
     def verdict(self) -> str:
-        """All of it in one sentence."""
-        gap, closed = self.untranslated, self.untranslated - self.translated
-        if gap < 1.5 * self.model_error:
-            return "The machines hardly differ: expect no gain from translating."
-        if closed < 0.05 * gap and gap - self.reachable < 0.2 * gap:
-            return "Low trust: the target cannot do what the source did."
-        if closed < 0.05 * gap:
-            return (
-                "Low trust: translating changes little. More data of the target, or of the policy"
-                " to be moved, should help."
-            )
-        if self.no_equivalent > 0.5:
-            return (
-                "Limited trust: it helps where the target can follow, and it often cannot. Try it"
-                " where failing is cheap."
-            )
-        if self.translated > 3 * self.model_error:
-            return "Fair trust: more is left than the models' own error. Try it with care."
-        return "Good trust: what is left is near the models' own error."
+        """All of it in one or two sentences."""
+        return _VERDICTS[self.grade] + (f" {self._advice()}" if self.grade == "unknown" else "")
+
+    def _advice(self) -> str:
+        if 2 * self.missed**2 > self.model_error**2:
+            return "Train longer (a larger preset)."
+        if self.noise > BLIND:
+            return "It takes more logs, or cleaner ones."
+        return "It takes more logs, with more variety in what was done."
 
 
-class _Question(NamedTuple):
-    rows: Windows
-    action: Tensor  # of the source
-    wanted: Tensor  # change the source would make, in the target model's units
-    feature: Tensor  # of the target
+_VERDICTS: dict[Grade, str] = {
+    "unknown": "Cannot tell: the models are off by too much for what they would have to see.",
+    "same": "The machines hardly differ: expect no gain from translating.",
+    "cannot": "Low trust: the target cannot do what the source did.",
+    "little": "Low trust: translating changes little. Longer training, or more data of the target"
+    " and of the policy to be moved, should help.",
+    "limited": "Limited trust: steps come closer, but the target cannot do all that the source"
+    " did. It may do worse than the policy as it is: try both where failing is cheap.",
+    "fair": "Fair trust: translating is shown to help, and something is left. Try it with care.",
+    "good": "Good trust: translated, the target does what the source did.",
+}
+
+
+class _Rows(NamedTuple):
+    """Steps of a log, in their order."""
+
+    obs: Tensor
+    action: Tensor
+    change: Tensor
+    past: Tensor
+
+    @classmethod
+    def of(cls, task: Episodes, recent: int) -> _Rows:
+        steps = np.unique(np.linspace(0, len(task) - 1, ROWS).astype(np.int64))
+        rows = task.transitions(steps)
+        obs, after = (torch.from_numpy(x) for x in (rows.observations, rows.next_observations))
+        return cls(obs, torch.from_numpy(rows.actions), after - obs,
+                   past_of(task, steps, recent)[0])  # fmt: skip
+
+
+class _Models(NamedTuple):
+    """Two of each machine; the translator was fitted to `fitted`."""
+
+    homes: tuple[ContextModel, ContextModel]
+    fitted: ContextModel
+    judge: ContextModel
+
+    def change(self, model: ContextModel, rows: _Rows, action: Tensor) -> Tensor:
+        """Where `model` says that actions lead, in units that all four share."""
+        mean, _ = model.predict(
+            rows.obs, action, rows.past, model.features[-1].expand(len(action), -1)
+        )
+        return self.shared(mean * model.change_scale.std + model.change_scale.mean)
+
+    def shared(self, change: Tensor) -> Tensor:
+        """A change in those units, without the dimensions that do not move."""
+        scale = self.fitted.change_scale
+        return (change / scale.std)[:, scale.moves]
 
 
 def estimate_trust(
@@ -102,73 +176,140 @@ def estimate_trust(
     seed: int = 0,
     quiet: bool = False,
 ) -> Trust:
-    """Compare next states on the two machines at states of the target.
+    """Compare next states on the two machines.
 
     Args:
         translator: What `fit_pair` made of these episodes with this seed.
-        source: Trains a forward model that says where the source would have gone.
-        target: Has the states; those of episodes that the translator's own model has not seen.
-        policy: Whose actions are translated; without one, those in `target` are.
+        source: Trains two models that say where the source's actions lead, and has the states.
+        target: Trains the judge.
+        policy: Whose actions are translated; without one, those in `source` are.
         seed: The translator's.
         quiet: Show no progress.
     """
-    model = translator.model
-    brief = replace(model.config, max_steps=max(1, model.config.max_steps // 2))
-    there, trained = train_context([source], brief, asked_about=[target], seed=seed, quiet=quiet)
-    _, unseen = split_episodes(target, np.random.default_rng(seed))
-    rows = sample_windows(unseen, model.config, np.random.default_rng(seed), ROWS)
+    (known, unseen), held_out = (
+        _split(source, seed),
+        split_episodes(target, np.random.default_rng(seed))[1],  # what `fitted` has not seen
+    )
+    models = _train(translator.model, known, source, target, seed, quiet)
+    rows, target_rows = (
+        _Rows.of(log, translator.model.config.recent) for log in (unseen, held_out)
+    )
     action = rows.action
     if policy is not None:
-        action = torch.from_numpy(np.asarray(policy(rows.obs.numpy()), np.float32))
-    question = _Question(rows, action, _wanted(there, model, rows, action),
-                         model.features[-1].expand(len(action), -1))  # fmt: skip
+        action = torch.from_numpy(require_actions(policy(rows.obs.numpy()), *action.shape))
     with torch.no_grad():
-        translated_action = translator.act(rows.obs, action)
-        as_is = _distances(model, question, action)
-        translated = _distances(model, question, translated_action)
-    searched = _search(model, question, translated_action)
-    best = _distances(model, question, searched).mean(dim=1)
-    # The search starts at the translated action and may end worse in some rows.
-    best = torch.stack((best, as_is.mean(dim=1), translated.mean(dim=1))).amin(dim=0)
-    error = trained.error + float(held_out_errors(model, [rows]).mean())
+        wanted = [models.change(home, rows, action) for home in models.homes]
+        goal = (wanted[0] + wanted[1]) / 2
+        elsewhere = action.roll(len(action) // 2, dims=0)
+        other = sum(models.change(home, rows, elsewhere) for home in models.homes) / 2
+        effect = float(_squares(goal - other).mean() / 2) + 1e-12
+        translated = translator.act(rows.obs, action)
+    best = _search(models, rows, translated, goal)
+    with torch.no_grad():
+        off, by_judge = (
+            {
+                name: models.change(model, rows, chosen) - goal
+                for name, chosen in (("as is", action), ("moved", translated), ("best", best))
+            }
+            for model in (models.fitted, models.judge)
+        )
+        errors = [
+            models.shared(log.change) - models.change(model, log, log.action)
+            for model, log in ((models.homes[0], rows), (models.fitted, target_rows))
+        ]
+    unsure = max(float(_squares(off[k] - by_judge[k]).mean()) / 2 for k in ("as is", "moved"))
+    unsure += float(_squares(wanted[0] - wanted[1]).mean()) / 4  # of the mean of two
+    missed = _linear_part(errors[0], rows.action) + _linear_part(errors[1], target_rows.action)
+    ignorance = (unsure + missed) / effect
+    scatter = float(sum(_squares(error).mean() for error in errors)) / 2 / effect
+
+    def size(distance: Tensor) -> float:
+        return float((_squares(distance).mean() / effect).sqrt())
+
+    nearest = torch.minimum(_squares(off["best"]), _squares(by_judge["best"])) / effect
     return Trust(
-        untranslated=float(as_is.mean()),
-        translated=float(translated.mean()),
-        reachable=float(best.mean()),
-        model_error=error,
-        no_equivalent=float((best > error).float().mean()),
-        per_dimension_untranslated=_per_dimension(model, as_is),
-        per_dimension_translated=_per_dimension(model, translated),
+        untranslated=size(by_judge["as is"]),
+        translated=size(by_judge["moved"]),
+        reachable=size(by_judge["best"]),
+        closer=_interval(*((_squares(by_judge[k]) / effect).numpy() for k in ("as is", "moved"))),
+        model_error=ignorance**0.5,
+        missed=(missed / effect) ** 0.5,
+        noise=max(0.0, scatter - ignorance) ** 0.5,
+        no_equivalent=float((nearest > max(FAR**2, 4 * ignorance)).float().mean()),
+        per_dimension_untranslated=_per_dimension(models, by_judge["as is"], effect),
+        per_dimension_translated=_per_dimension(models, by_judge["moved"], effect),
     )
 
 
-@torch.no_grad()
-def _wanted(there: ContextModel, here: ContextModel, rows: Windows, action: Tensor) -> Tensor:
-    """The change that the source's model expects, in units of the target's."""
-    feature = there.features[0].expand(len(action), -1)
-    mean, _ = there.predict(rows.obs, action, rows.past, feature)
-    wanted: Tensor = here.change_scale(mean * there.change_scale.std + there.change_scale.mean)
-    return wanted
+def _split(source: Episodes, seed: int) -> tuple[Episodes, Episodes]:
+    """What the source's models may learn from, and what they are asked about.
+
+    Of two episodes both are learned from, one of them to know when to stop.
+    """
+    known, unseen = split_episodes(source, np.random.default_rng(seed))
+    return known if known.num_episodes > 1 else source, unseen
 
 
-def _distances(model: ContextModel, question: _Question, action: Tensor) -> Tensor:
-    """|where the target goes - where the source would|, over the dimensions that move."""
-    rows = question.rows
-    mean, _ = model.predict(rows.obs, action, rows.past, question.feature)
-    return (mean - question.wanted)[:, model.change_scale.moves].abs()
+def _train(
+    fitted: ContextModel,
+    known: Episodes,
+    source: Episodes,
+    target: Episodes,
+    seed: int,
+    quiet: bool,
+) -> _Models:
+    brief = replace(fitted.config, max_steps=max(1, fitted.config.max_steps // 2))
+
+    def another(log: Episodes, other: Episodes, seed: int) -> ContextModel:
+        return train_context([log], brief, asked_about=[other], seed=seed, quiet=quiet)[0]
+
+    homes = another(known, target, seed), another(known, target, seed + 1)
+    return _Models(homes, fitted, another(target, source, seed + 1))
 
 
-def _search(model: ContextModel, question: _Question, start: Tensor) -> Tensor:
+def _squares(distances: Tensor) -> Tensor:
+    """Squared length of each row."""
+    return distances.square().sum(dim=1)
+
+
+def _search(models: _Models, rows: _Rows, start: Tensor, goal: Tensor) -> Tensor:
     """Actions found by gradient steps on F itself, each row for its own."""
     free = start.clamp(-0.99, 0.99).atanh().requires_grad_()
     adam = torch.optim.Adam([free], SEARCH_RATE)
     for _ in range(SEARCH_STEPS):
-        take_step(adam, _distances(model, question, torch.tanh(free)).mean(dim=1).sum())
+        reached = models.change(models.fitted, rows, torch.tanh(free))
+        take_step(adam, _squares(reached - goal).sqrt().sum())
     return torch.tanh(free).detach()
 
 
-def _per_dimension(model: ContextModel, distances: Tensor) -> tuple[float, ...]:
+def _linear_part(errors: Tensor, action: Tensor) -> float:
+    """How much of the squared errors a straight line through the actions explains, not by chance.
+
+    A model that has learned what actions do leaves nothing of it.
+    """
+    wrong, act = errors.double().numpy(), action.double().numpy()
+    wrong, act = wrong - wrong.mean(axis=0), act - act.mean(axis=0)
+    found = act @ np.linalg.lstsq(act, wrong, rcond=None)[0]
+    rows, lines = act.shape
+    chance = np.square(wrong - found).sum(axis=0) * lines / max(1, rows - lines - 1)
+    explained = np.square(found).sum(axis=0) - chance
+    return float(explained.clip(0).sum() / rows)
+
+
+def _interval(before: NDArray[np.float32], after: NDArray[np.float32]) -> tuple[float, float]:
+    """95 % interval of how much smaller the distances are, from stretches of the log."""
+    gains = [
+        float(np.sqrt(was.mean()) - np.sqrt(now.mean()))
+        for was, now in zip(*(np.array_split(x, STRETCHES) for x in (before, after)), strict=True)
+        if len(was)
+    ]
+    half = STUDENT * float(np.std(gains, ddof=1)) / len(gains) ** 0.5 if len(gains) > 1 else np.inf
+    return float(np.mean(gains)) - half, float(np.mean(gains)) + half
+
+
+def _per_dimension(models: _Models, distances: Tensor, effect: float) -> tuple[float, ...]:
     """With zeros for the dimensions that do not move."""
-    full = torch.zeros(len(model.change_scale.moves))
-    full[model.change_scale.moves] = distances.mean(dim=0)
+    moves = models.fitted.change_scale.moves
+    full = torch.zeros(len(moves))
+    full[moves] = (distances.square().mean(dim=0) / effect).sqrt()
     return tuple(full.tolist())

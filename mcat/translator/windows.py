@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +13,7 @@ from torch import Tensor
 
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError
-
-if TYPE_CHECKING:
-    from mcat.translator.context import ContextConfig
+from mcat.translator.configs import ContextConfig
 
 STRANGE = 0.75  # share of a machine's values that another one never has, from which on it counts
 

@@ -26,7 +26,7 @@ class NumpyTD3:
 
     @staticmethod
     def layers(net: MLP, member: int) -> list[np.ndarray]:
-        return [p[member].detach().numpy().astype(np.float64) for p in net.parameters]
+        return [p.detach()[member].numpy().astype(np.float64) for p in net.layers]
 
     @staticmethod
     def forward(net, x):

@@ -17,18 +17,14 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from mcat.agents.algorithm import RANDOM, Arena, Round
-from mcat.agents.credit import CreditConfig
+from mcat.agents.configs import CreditConfig, ImitationConfig, SelectionConfig, TD3Config
 from mcat.agents.loop import MetaTrainer
 from mcat.agents.mcat import MCAT
 from mcat.agents.mcat_config import MCATConfig, MetaTrainConfig
-from mcat.agents.selection import SelectionConfig
-from mcat.agents.sil import ImitationConfig
-from mcat.agents.td3 import TD3Config
 from mcat.config import overlay
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
-from mcat.translator.action import ActionConfig
-from mcat.translator.context import ContextConfig
+from mcat.translator.configs import ActionConfig, ContextConfig
 
 HORIZON, DELAY = 30, 5
 WANTED = np.array([0.6, 0.0])  # velocity

@@ -17,7 +17,8 @@ from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
 from mcat.errors import DataError, DivergedError, MissingInputError, UsageError
 from mcat.safe_io import load_safetensors, save_safetensors
-from mcat.translator.context import ContextConfig, ContextModel
+from mcat.translator.configs import ContextConfig
+from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of
 from tests.agents.point_mass import HORIZON, tiny_arena
 from tests.agents.test_loop import spawn
@@ -110,13 +111,13 @@ def test_a_policy_in_training_follows_its_networks():
     own = policy()
     states = np.ones((1, 2))
     before = own.begin()(states)
-    own.actor.flat.mul_(2)
+    own.actor.layers[0].data.mul_(2)
     assert not np.array_equal(own.begin()(states), before)
 
 
 CHANGES = {
     "another kind": lambda arrays, header: header.update(kind="policy"),
-    "a later format": lambda arrays, header: header.update(format=2),
+    "a later format": lambda arrays, header: header.update(format=3),
     "half a neuron": lambda arrays, header: header.update(actor_sizes=[6, 16.5, 2]),
     "sizes that are no whole numbers": lambda arrays, header: header.update(
         actor_sizes=[6.0, 16.0, 2.0]
@@ -128,7 +129,9 @@ CHANGES = {
     "an unknown activation": lambda arrays, header: header.update(activation="sin"),
     "a wider encoder": lambda arrays, header: header.update(encoder_sizes=[12, 9, 6, 4]),
     "no encoder": lambda arrays, header: header.update(encoder_sizes=[]),
-    "one weight for all": lambda arrays, header: arrays.update(actor=arrays["actor"][:1]),
+    "one weight for all": lambda arrays, header: arrays.update(
+        {"actor.layers.0": arrays["actor.layers.0"][:, :1]}
+    ),
     "no spread": lambda arrays, header: arrays.pop("spread"),
     "another spread": lambda arrays, header: arrays.update(spread=np.ones(3, np.float32)),
     "one layer too many": lambda arrays, header: arrays.update({"encoder.9.weight": np.ones(3)}),
@@ -149,7 +152,7 @@ def test_a_file_that_says_something_else_is_refused(tmp_path, change):
 def test_a_file_of_a_later_mcat_says_which_is_needed(tmp_path):
     policy().save(tmp_path / "policy", {})
     arrays, header = load_safetensors(tmp_path / "policy")
-    save_safetensors(tmp_path / "later", arrays, header | {"format": 2, "mcat": "9.9"})
+    save_safetensors(tmp_path / "later", arrays, header | {"format": 3, "mcat": "9.9"})
     for load in (ContextPolicy.load, load_policy):
         with pytest.raises(DataError, match=r"later: needs mcat >= 9\.9"):
             load(tmp_path / "later")
@@ -180,13 +183,12 @@ def test_a_small_file_that_claims_to_be_huge_takes_no_memory(tmp_path):
         {"actor_sizes": [6, 30_000, 30_000, 2]},
         {"encoder_sizes": [12, 30_000, 30_000, 4]},
         {"history": 10**12, "encoder_sizes": [4 * 10**12, 8, 6, 4]},
-        {"actor_sizes": [6, 10**400, 2]},
     ):
         save_safetensors(tmp_path / "bad", arrays, header | change, overwrite=True)
 
         def refuse():
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            with pytest.raises(DataError, match="does not describe its arrays"):
+            with pytest.raises(DataError, match=r"does not describe its arrays|JSON"):
                 ContextPolicy.load(tmp_path / "bad")
             grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
             os._exit(0 if grown < 50_000 else 1)  # KiB
@@ -247,6 +249,6 @@ def test_a_policy_that_is_rolled_out_twice_begins_twice():
 
 def test_weights_that_grew_beyond_all_bounds_do_not_act():
     own = policy()
-    own.actor.flat.fill_(float("nan"))
+    own.actor.layers[0].data.fill_(float("nan"))
     with pytest.raises(DivergedError, match="NaN"):
         own.begin()(np.zeros((2, 2)))

@@ -8,14 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcat.agents.credit import (
-    CreditConfig,
-    CreditModel,
-    Segments,
-    paid_segments,
-    sample_steps,
-    uniform_rewards,
-)
+from mcat.agents.configs import CreditConfig
+from mcat.agents.credit_network import CreditModel, sample_steps
+from mcat.agents.segments import Segments, paid_segments, uniform_rewards
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, UsageError
 
@@ -184,7 +179,7 @@ def test_the_model_learns_from_the_segments_it_is_given_and_from_no_other_row_or
         rng = np.random.default_rng(0)
         for _ in range(30):
             learner.step(rows, paid_so_far, rng)
-        found.append(learner.tensors()["network"].clone())
+        found.append(learner.tensors()["network/layers.0"].clone())
     assert torch.equal(*found)
 
 
@@ -214,7 +209,9 @@ def test_the_loss_by_hand():
     segments = paid_segments(with_rewards(episodes, np.repeat([0, 30, 0, 50], [9, 1, 9, 1])), 10)
     assert segments.wages.tolist() == [3, 5]  # mean 4, spread 1
     learner = model(steps=4)
-    learner.tensors()["network"].zero_()
+    for name, tensor in learner.tensors().items():
+        if name.startswith("network/"):
+            tensor.zero_()
     learner.fit_scales(episodes, segments)
     assert torch.allclose(learner.rewards(*columns_of(episodes)), torch.tensor(4.0))
     assert learner.step(episodes, segments, np.random.default_rng(0)).item() == pytest.approx(1.0)
@@ -260,9 +257,9 @@ def test_new_scales_do_not_change_what_was_learned():
     )
     rows = columns_of(other)
     before = learner.rewards(*rows)
-    inputs = learner.tensors()["input.spread"].clone()
+    inputs = learner.tensors()["input/std"].clone()
     learner.fit_scales(shifted, paid_segments(shifted, 10))
-    assert not torch.allclose(inputs, learner.tensors()["input.spread"])
+    assert not torch.allclose(inputs, learner.tensors()["input/std"])
     torch.testing.assert_close(learner.rewards(*rows), before, rtol=1e-3, atol=1e-3)
 
 
@@ -292,7 +289,7 @@ def test_the_same_seeds_give_the_same_model_and_another_seed_another():
     episodes, _ = logs([50] * 4, 10)
     runs = [trained(episodes, 10, 20, seed=seed)[0].tensors() for seed in (0, 0, 1)]
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[0])
-    assert not torch.equal(runs[0]["network"], runs[2]["network"])
+    assert not torch.equal(runs[0]["network/layers.0"], runs[2]["network/layers.0"])
 
 
 def test_a_restored_model_goes_on_as_the_original():
@@ -310,19 +307,19 @@ def test_a_restored_model_goes_on_as_the_original():
         learner.step(episodes, segments, rng)
     ours, theirs = original.tensors(), restored.tensors()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert not torch.equal(ours["network"], saved["network"])
+    assert not torch.equal(ours["network/layers.0"], saved["network/layers.0"])
 
 
 def test_a_state_of_another_model_is_refused_and_changes_nothing():
     learner = model()
-    before = learner.tensors()["network"].clone()
+    before = learner.tensors()["network/layers.0"].clone()
     with pytest.raises(DataError, match="network"):
         learner.load_tensors(model(hidden=(8,)).tensors())
     incomplete = {**model(seed=1).tensors()}
-    del incomplete["wage.spread"]
-    with pytest.raises(DataError, match=r"wage\.spread"):
+    del incomplete["wage/std"]
+    with pytest.raises(DataError, match="wage/std"):
         learner.load_tensors(incomplete)
-    assert torch.equal(learner.tensors()["network"], before)
+    assert torch.equal(learner.tensors()["network/layers.0"], before)
 
 
 @pytest.mark.parametrize(

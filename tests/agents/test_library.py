@@ -5,7 +5,8 @@ import pytest
 
 from mcat.agents import library
 from mcat.agents.library import collector_policy
-from mcat.agents.policies import Policy, packaged_policies
+from mcat.agents.policies import Policy
+from mcat.agents.policy_names import packaged_policies
 from mcat.envs import Task
 from mcat.errors import UsageError
 

@@ -89,7 +89,7 @@ def test_a_signal_ends_the_iteration_and_says_how_to_resume(
 
 
 def nan_weights(agent: TD3, *rest):
-    agent.actor.flat.fill_(NAN)
+    agent.actor.layers[0].data.fill_(NAN)
     return agent, *rest
 
 

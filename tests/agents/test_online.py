@@ -11,7 +11,8 @@ import torch
 from mcat.datasets.episodes import EpisodeStore
 from mcat.errors import DivergedError
 from mcat.translator import context
-from mcat.translator.action import ActionConfig, ActionTraining
+from mcat.translator.action import ActionTraining
+from mcat.translator.configs import ActionConfig
 from mcat.translator.online import ContextLearner, TranslatorLearner
 from mcat.translator.online_cycle import CycleLearner
 from tests.agents.point_mass import TINY, Gain, point_mass_arena, random_round

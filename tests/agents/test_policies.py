@@ -14,9 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from mcat.agents import policies
-from mcat.agents.policies import find_policy, load_policy, packaged_policies, save_policy
-from mcat.agents.td3 import TD3, TD3Config
+from mcat.agents import policy_names
+from mcat.agents.configs import TD3Config
+from mcat.agents.policies import load_policy, save_policy
+from mcat.agents.policy_names import find_policy, packaged_policies
+from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.safe_io import load_safetensors, save_safetensors
@@ -31,25 +33,20 @@ def make_agent(seed: int = 0, obs: int = 17, act: int = 6) -> TD3:
 
 
 def save(path: Path, task: Task = TASK, agent: TD3 | None = None) -> Path:
-    save_policy(path, agent or make_agent(), task, {"step": 80_000, "mean_return": 12.5})
+    save_policy(path, (agent or make_agent()).actor, task, {"step": 80_000, "mean_return": 12.5})
     return path
 
 
 def test_a_policy_comes_back_bit_for_bit(tmp_path):
     agent = make_agent()
     policy = load_policy(save(tmp_path / "policy.safetensors", agent=agent))
-    assert torch.equal(policy.actor.flat, agent.actor.flat)
-    assert torch.equal(policy.critics.flat, agent.critics.flat)
+    for found, own in zip(policy.actor.layers, agent.actor.layers, strict=True):
+        assert torch.equal(found, own)
     assert np.array_equal(policy(OBS), agent.act(OBS))
     assert policy(OBS).shape == (5, 6)
     assert policy.task == TASK
     assert policy.metadata["step"] == 80_000
     assert policy.metadata["mean_return"] == 12.5
-    actions = policy(OBS)
-    inputs = torch.from_numpy(np.hstack([OBS, actions]).astype(np.float32))
-    assert np.array_equal(
-        policy.q_values(OBS, actions), agent.critics(inputs).detach()[..., 0].numpy()
-    )
 
 
 def test_layers_are_those_of_torch_linear_so_anyone_can_use_the_file(tmp_path):
@@ -122,7 +119,6 @@ def test_pickles_and_other_payloads_are_refused_and_nothing_runs(tmp_path):
         ({"actor_sizes": "many"}, "header"),
         ({"actor_sizes": [17, 10**9, 6]}, "header"),
         ({"actor_sizes": []}, "header"),
-        ({"critic_sizes": None}, "header"),
         ({"task": {"robot": "submarine"}}, "submarine"),
         ({"task": ["os:mkdir"]}, "header"),
     ],
@@ -147,14 +143,14 @@ def test_what_it_cannot_act_on_is_named(tmp_path):
 
 def test_a_policy_with_nan_is_not_saved(tmp_path):
     agent = make_agent()
-    agent.actor.flat[3] = float("nan")
+    agent.actor.layers[0].data[0, 0, 3] = float("nan")
     with pytest.raises(DataError, match="NaN"):
         save(tmp_path / "policy.safetensors", agent=agent)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_names_mean_policies(tmp_path, monkeypatch):
-    monkeypatch.setattr(policies, "PACKAGED", tmp_path)
+    monkeypatch.setattr(policy_names, "PACKAGED", tmp_path)
     for level, seed in (("good", 1), ("mediocre", 2)):
         name = f"{TASK.label('armature')}-{level}.safetensors"
         save(tmp_path / name, agent=make_agent(seed))
@@ -189,10 +185,10 @@ def test_scripted_policies_are_found():
 
 def test_what_cannot_be_found_is_said_in_one_line(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
-    monkeypatch.setattr(policies, "PACKAGED", tmp_path)
+    monkeypatch.setattr(policy_names, "PACKAGED", tmp_path)
     with pytest.raises(UsageError, match=r"no packaged good policy for halfcheetah.*mcat train"):
         find_policy("good", TASK, rng)
-    with pytest.raises(UsageError, match="choose good, mediocre, random, scripted, a file"):
+    with pytest.raises(UsageError, match="unknown policy or file 'goood': did you mean good"):
         find_policy("goood", TASK, rng)
     path = save(tmp_path / "cheetah-good.safetensors")
     with pytest.raises(UsageError, match=r"does not fit ant.*17 observations"):
@@ -205,7 +201,7 @@ def test_every_packaged_policy_loads_and_fits_its_task():
     for entry in packaged_policies():
         policy = load_policy(entry.path)
         spec = policy.task.spec
-        assert entry.level in policies.LEVELS
+        assert entry.level in policy_names.LEVELS
         assert (policy.actor.sizes[0], policy.actor.sizes[-1]) == (
             spec.observation_size,
             spec.action_size,

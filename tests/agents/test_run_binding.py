@@ -28,7 +28,7 @@ def point_masses():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Arena, "of", staticmethod(lambda family: tiny_arena()))
         patch.setattr(test_loop.entry, "GOOD_ENOUGH", {})
-        patch.setattr(test_loop.safe_io, "_flush_to_disk", lambda path: None)
+        patch.setattr(test_loop.safe_io, "flush_to_disk", lambda path: None)
         yield
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcat.agents.selection import Selection, SelectionConfig
+from mcat.agents.configs import SelectionConfig
+from mcat.agents.selection import Selection
 from mcat.errors import DataError, UsageError
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcat.agents.sil import ImitationConfig, SelfImitation
+from mcat.agents.configs import ImitationConfig
+from mcat.agents.sil import SelfImitation
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, UsageError
 

@@ -20,11 +20,11 @@ import pytest
 import torch
 
 from mcat.agents import replay, runs
+from mcat.agents.configs import TD3Config
 from mcat.agents.policies import load_policy
 from mcat.agents.runs import Log, Metrics, load_checkpoint, save_checkpoint
-from mcat.agents.td3 import TD3Config
 from mcat.agents.train import train
-from mcat.agents.train_config import TrainConfig
+from mcat.agents.train_config import PRESETS, TrainConfig
 from mcat.agents.trainer import COLUMNS, Trainer
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
@@ -63,7 +63,7 @@ def config(out: Path, **changes) -> TrainConfig:
         "td3": TD3Config(hidden=(16, 16)),
         "quiet": True,
     }
-    return TrainConfig(task=TASK, out=out, **(small | changes))
+    return TrainConfig(task=TASK, out=out, **(PRESETS["paper"] | small | changes))
 
 
 def newest_checkpoint(run: Path):

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from mcat.agents.policies import find_policy
+from mcat.agents.policy_names import find_policy, source_policy_name
 from mcat.agents.rollout import Evaluator
 from mcat.agents.transfer import default_folder, translate
 from mcat.agents.transfer_config import TransferConfig
@@ -18,7 +18,7 @@ from mcat.agents.transfer_result import (
     Returns,
     TransferResult,
 )
-from mcat.agents.transferred import Run, open_transfer, run_episodes, runs_on, source_policy_name
+from mcat.agents.transferred import Run, open_transfer, run_episodes, runs_on
 from mcat.datasets import read_dataset, write_dataset
 from mcat.envs import Task
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
@@ -232,7 +232,7 @@ def test_constant_dimensions_are_noted_and_do_not_stop(tmp_path):
     odd = type(store).from_arrays(**columns, actions=store.actions, episode_ends=store.episode_ends)
     write_dataset(tmp_path / "odd.h5", odd, {})
     (note,) = load_logs([str(tmp_path / "odd.h5")], history=10).notes
-    assert "observations: 1 columns never change: 1" in note
+    assert "observations: 1 column never changes: 1" in note
 
 
 @pytest.mark.parametrize(

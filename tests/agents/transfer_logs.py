@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mcat.agents.policies import find_policy
+from mcat.agents.policy_names import find_policy
 from mcat.datasets import EpisodeStore, write_dataset
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs import Task

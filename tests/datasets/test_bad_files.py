@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import h5py
@@ -17,6 +18,7 @@ from mcat.envs.tasks import Task
 from mcat.errors import DataError, McatError
 from mcat.safe_io import digest
 from tests.datasets.foreign_files import (
+    ROWS,
     arrays_of,
     make_store,
     refusal,
@@ -168,7 +170,7 @@ def test_files_that_are_no_hdf5_at_all(tmp_path, content):
     ids=["crash", "hang", "loop", "memory", "nonsense", "silence"],
 )
 def test_the_caller_survives_whatever_the_child_does(tmp_path, monkeypatch, program, message):
-    from mcat.datasets import untrusted
+    from mcat.datasets import child as limited
 
     limits = (
         "import resource, sys\n"
@@ -177,9 +179,9 @@ def test_the_caller_survives_whatever_the_child_does(tmp_path, monkeypatch, prog
     )
     child = tmp_path / "child.py"
     child.write_text(limits + program)
-    monkeypatch.setattr(untrusted, "__file__", str(child))
-    monkeypatch.setattr(untrusted, "CHILD_SECONDS", 1)
-    monkeypatch.setattr(untrusted, "PATIENCE", 2 if "sleep" in program else 60)
+    monkeypatch.setattr(limited, "PROGRAM", (sys.executable, str(child)))
+    monkeypatch.setattr(limited, "SECONDS", 1)
+    monkeypatch.setattr(limited, "PATIENCE", 2 if "sleep" in program else 60)
     write_foreign(tmp_path / "a.h5").close()
     assert message in refusal(tmp_path / "a.h5")
 
@@ -209,11 +211,29 @@ def expand_a_thousandfold(file):
     plist.set_deflate(9)
     space = h5py.h5s.create_simple((2**26,))
     dataset = h5py.h5d.create(file.id, b"rewards", h5py.h5t.NATIVE_DOUBLE, space, plist)
-    import zlib
-
     zeros = zlib.compress(bytes(2**23), 9)
     for i in range(64):
         dataset.write_direct_chunk((i * 2**20,), zeros)
+
+
+def inflate_one_chunk(file, filters=1):
+    """3 MB that inflate to 3 GB, in a chunk that claims to hold 96 bytes."""
+    plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    plist.set_chunk((ROWS,))
+    for _ in range(filters):
+        plist.set_deflate(9)
+    space = h5py.h5s.create_simple((ROWS,))
+    dataset = h5py.h5d.create(file.id, b"rewards", h5py.h5t.IEEE_F32LE, space, plist)
+    deflate = zlib.compressobj(9)
+    piece = deflate.compress(bytes(2**24)) + deflate.flush(zlib.Z_FULL_FLUSH)
+    content = piece[:2] + 192 * piece[2:]  # pieces that end so can be repeated
+    for _ in range(filters - 1):
+        content = zlib.compress(content, 9)
+    dataset.write_direct_chunk((0,), content)
+
+
+def inflate_one_chunk_twice(file):
+    inflate_one_chunk(file, filters=2)
 
 
 def make_groups(file):
@@ -224,6 +244,7 @@ def make_groups(file):
 BOMBS = [
     declare_terabytes, declare_terabytes_in_chunks, declare_one_huge_chunk,
     declare_many_dimensions, expand_a_thousandfold, make_groups,
+    inflate_one_chunk, inflate_one_chunk_twice,
 ]  # fmt: skip
 
 

@@ -190,8 +190,8 @@ def test_a_second_ctrl_c_stops_at_once_and_keeps_the_shards(tmp_path):
     path = tmp_path / "a.h5"
     with pytest.raises(KeyboardInterrupt):
         collect(CONFIG, impatient, path, quiet=True)
-    manifest = json.loads((tmp_path / "a.h5.shards" / "manifest.json").read_text())
-    assert [shard["transitions"] for shard in manifest["shards"]] == [80]
+    (shard,) = (tmp_path / "a.h5.shards").glob("*.h5")
+    assert len(read_dataset(shard)[0]) == 80
     run(path, resume=True)
     run(tmp_path / "clean.h5")
     assert path.read_bytes() == (tmp_path / "clean.h5").read_bytes()
@@ -245,6 +245,8 @@ def test_resuming_with_another_configuration_is_refused_by_name(tmp_path):
     folder = interrupted(path)
     before = sorted(p.read_bytes() for p in folder.glob("*.h5"))
     for key, value in CHANGES.items():
+        if key == "steps":  # may change while it is unfinished
+            continue
         with pytest.raises(UsageError, match=rf"other settings: {key} \("):
             run(path, dataclasses.replace(CONFIG, **{key: value}), resume=True)
     assert sorted(p.read_bytes() for p in folder.glob("*.h5")) == before

@@ -20,7 +20,6 @@ from mcat.datasets.hdf5 import content_hash, read_dataset
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import McatError, StorageError
-from mcat.safe_io import read_json, sha256_of
 
 NOBODY = 65534
 TASK = Task("halfcheetah", horizon=25)
@@ -73,24 +72,19 @@ def wait(child):
 
 
 def assert_durable(out, clean_episodes):
-    """Every file is readable; what the manifest lists is a prefix of the clean run."""
+    """Every file is readable; the shards are a prefix of the clean run."""
     folder = out.with_name(f"{out.name}.shards")
     if out.exists():
         assert len(read_dataset(out)[0]) == CONFIG.steps
-    if not (folder / "manifest.json").exists():
-        return 0
     row = 0
-    for shard in read_json(folder / "manifest.json")["shards"]:
-        assert sha256_of(folder / shard["file"]) == shard["sha256"]
-        episodes, _ = read_dataset(folder / shard["file"])
+    for shard in sorted(folder.glob("shard-*.h5")):
+        episodes, _ = read_dataset(shard)
         part = slice(row, row + len(episodes))
         for name in ("observations", "actions", "rewards", "next_observations", "timeouts"):
             np.testing.assert_array_equal(
                 getattr(episodes, name), getattr(clean_episodes, name)[part]
             )
         row += len(episodes)
-    for file in folder.glob("shard-*.h5"):
-        read_dataset(file)  # also one that a killed process had not listed
     return row
 
 

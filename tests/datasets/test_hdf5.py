@@ -108,7 +108,8 @@ def test_we_read_a_d4rl_file(tmp_path):
         file["infos/qpos"] = np.zeros((12, 9))
         file["metadata/algorithm"] = "SAC"
     episodes, metadata = read_dataset(path)
-    assert metadata == {}
+    assert metadata["ignored_columns"] == ["infos", "metadata"]
+    assert metadata["has_rewards"]
     assert_equal(episodes, store)
 
 

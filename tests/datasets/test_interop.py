@@ -19,7 +19,7 @@ from mcat.datasets import EpisodeStore, export_minari, import_minari, load, writ
 from mcat.datasets.views import Episodes
 from mcat.envs import Task
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
-from mcat.safe_io import new_folder
+from mcat.workplaces import new_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:minari")
 
@@ -134,8 +134,8 @@ import sys
 import numpy as np
 from mcat.datasets import EpisodeStore, export_minari, import_minari
 sys.modules["minari"] = None  # importing it now fails
-states = np.arange(12.0).reshape(6, 2)
-rows = {"observations": states[:-1], "next_observations": states[1:], "actions": states[:-1]}
+states = np.arange(66.0).reshape(6, 11)
+rows = {"observations": states[:-1], "next_observations": states[1:], "actions": states[:-1, :3]}
 store = EpisodeStore.from_arrays(**rows)
 export_minari(store, {"task": {"robot": "hopper"}}, "name-v0")
 print(len(import_minari("name-v0")[0]), "mujoco" in sys.modules)
@@ -176,10 +176,12 @@ def test_a_failed_export_leaves_nothing_and_spoils_nothing(minari_root):
 
 
 def test_of_two_exports_of_one_id_the_later_fails(minari_root):
-    """The other process came while we were writing: ours is refused, theirs untouched."""
-    with pytest.raises(CannotCreateError, match="exists already"), new_folder(minari_root / ID):
-        export_minari(make_store(seed=0), {}, ID)
-    assert_same(load(ID)[0], make_store(seed=0))
+    """The other process is at it: ours is refused before it begins, theirs untouched."""
+    with new_folder(minari_root / ID) as folder:
+        with pytest.raises(CannotCreateError, match="is being written by another process"):
+            export_minari(make_store(seed=0), {}, ID)
+        (folder / "theirs").touch()
+    assert os.listdir(minari_root / ID) == ["theirs"]
     assert [path.name for path in (minari_root / ID).parent.iterdir()] == ["cripple3-v0"]
 
 
@@ -462,6 +464,6 @@ def test_every_example_in_the_documentation_runs(tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     promised = re.findall(r"print\(.*?\)  # (.*)", code)
-    assert len(promised) == 3
+    assert len(promised) == 4
     for line in promised:
         assert line in run.stdout.splitlines()

@@ -37,7 +37,12 @@ def test_csv_round_trip(tmp_path):
     write_csv(tmp_path / "log.csv", store)
     loaded, metadata = load(tmp_path / "log.csv")
     assert_same(loaded, store)
-    assert metadata == {"source": "log.csv", "ignored_columns": ["note"]}
+    assert metadata == {
+        "source": "log.csv",
+        "ignored_columns": ["note"],
+        "has_rewards": True,
+        "action_range": [store.actions.min(), store.actions.max()],
+    }
 
 
 def test_csv_without_successors(tmp_path):
@@ -66,12 +71,12 @@ GOOD = "obs_0,act_0,reward,terminal,episode\n1,2,3,0,0\n2,2,3,0,0\n3,2,3,1,0\n"
         (GOOD.replace("2,2,3,0", "2,2,3"), "line 3 has 4 fields, the header has 5"),
         (GOOD.replace("2,2,3,0", "2,nan,3,0"), "actions: episode 0, step 1, column 0 is nan"),
         (GOOD.replace("obs_0", "obs_1"), "there is no column obs_0"),
-        (GOOD.replace("act_0", "action"), "there is no column act_0"),
+        (GOOD.replace("act_0", "motor"), "there is no column act_0"),
         (GOOD.replace("act_0", "obs_0"), "there is no column obs_1"),
         (GOOD.replace("terminal", "reward"), "two columns are named reward"),
         (GOOD.replace("3,2,3,1", "3,2,3,2"), "terminals must hold only True and False"),
         (GOOD.split("\n")[0] + "\n", "there is no line after the header"),
-        ("", "there is no column obs_0"),
+        ("", "the file is empty"),
         ("\xff\xfe\x00", "not a text file in UTF-8"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.envs.registration import EnvSpec
 
 import mcat  # noqa: F401  (registers the ids)
-from mcat.envs import ROBOTS, Task
+from mcat.envs import ROBOTS, Task, TaskVectorEnv
 from mcat.envs.check import check_env_id
 from mcat.envs.env import TaskEnv
 from mcat.errors import UsageError
@@ -93,10 +93,36 @@ def test_delayed_rewards_add_up_to_the_dense_ones():
     assert delayed.sum() == pytest.approx(dense.sum(), rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task("hopper", size=0.03),
+        Task("halfcheetah", armature=0.5, mass=2, inertia=0.5),
+        Task("ant", cripple=2, damping=10),
+    ],
+    ids=lambda task: task.robot,
+)
+def test_the_machine_stays_the_same_through_steps_and_resets(task):
+    """And is what a fresh one is: nothing drifts, nothing leaks from one to the next."""
+    names = ("body_mass", "body_inertia", "dof_armature", "dof_damping", "actuator_gear")
+    envs = [task.make(), Task(task.robot).make(), task.make()]
+    made = [{name: getattr(e.unwrapped.model, name).copy() for name in names} for e in envs]
+    rng = np.random.default_rng(0)
+    for turn in range(60):
+        for env in envs[:2]:
+            if turn % 6 == 0:
+                env.reset(seed=turn if turn % 12 else None)
+            env.step(rng.uniform(-1, 1, env.action_space.shape))
+    for env, before in zip(envs, made, strict=True):
+        for name in names:
+            assert np.array_equal(getattr(env.unwrapped.model, name), before[name])
+    assert all(np.array_equal(made[0][name], made[2][name]) for name in names)
+
+
 FINGERPRINTS = """
 import hashlib
 import numpy as np
-from mcat.envs import ROBOTS, Task
+from mcat.envs import ROBOTS, Task, TaskVectorEnv
 
 def fingerprint(robot):
     env, rng = Task(robot).make(), np.random.default_rng(0)
@@ -192,6 +218,35 @@ def test_normal_episodes_are_never_flagged(robot):
 @pytest.mark.parametrize("robot", ["hopper", "halfcheetah", "ant"])
 def test_normal_episodes_are_never_flagged_100000(robot):
     check_no_false_alarm(robot, 34)
+
+
+def extremes(robot):
+    """The robot with each parameter at each end of what it declares."""
+    for parameter in ROBOTS[robot].parameters:
+        for value in parameter.choices or parameter.bounds or ():
+            yield Task(robot, **{parameter.name: value})
+
+
+def check_stable(tasks):
+    env = TaskVectorEnv(tasks)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    for _ in range(150):
+        observations, rewards, _, _, info = env.step(env.action_space.sample())
+        assert "unstable" not in info
+        assert np.isfinite(observations).all()
+        assert np.isfinite(rewards).all()
+
+
+@pytest.mark.parametrize("robot", ["hopper", "halfcheetah", "halfcheetah3leg", "ant"])
+def test_every_declared_machine_is_stable(robot):
+    check_stable(list(extremes(robot)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("robot", [name for name in ROBOTS if ROBOTS[name].horizon == 500])
+def test_every_declared_gripper_is_stable(robot):
+    check_stable(list(extremes(robot)))
 
 
 def test_no_mujoco_log_is_left_behind(tmp_path):

@@ -321,6 +321,8 @@ def test_size_of_each_shape_and_by_body_name_with_geoms_declared_after_their_chi
         ({"gravity": math.nan}, "gravity must be a finite factor, got nan"),
         ({"size": math.inf}, "size must be a finite factor, got inf"),
         ({"mass": "2"}, "mass must be a finite factor, got '2'"),
+        ({"mass": 10**400}, "mass must be a finite factor, got 1000"),
+        ({"gear": {"thigh_joint": -(10**5000)}}, "finite factor, got a number of thousands of"),
         ({"mass": True}, "mass must be a finite factor, got True"),
         ({"gravity": {"late": 2}}, "gravity takes one factor, not one per name"),
         ({"mass": {"lat": 2}}, "unknown body 'lat': did you mean late"),

@@ -7,6 +7,11 @@ from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from mcat.cli import cli
+from mcat.envs import backend
+from mcat.errors import CannotCreateError
 
 pytestmark = pytest.mark.skipif(
     not find_library("OSMesa") and not os.environ.get("DISPLAY"),
@@ -107,3 +112,49 @@ def test_an_unwritable_place_is_found_before_anything_is_drawn(tmp_path):
     assert done.returncode == 73
     assert len(done.stderr.splitlines()) == 1
     assert not Path("/proc/a.png").exists()
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"MUJOCO_GL": "glfw"}, {"MUJOCO_GL": "off"}],
+    ids=["no screen", "switched off"],
+)
+def test_a_backend_that_cannot_draw_is_one_line(tmp_path, environment):
+    done = render("--env hopper --out a.png", tmp_path, **({"DISPLAY": ""} | environment))
+    assert done.returncode == 66, done.stderr
+    assert "MUJOCO_GL=osmesa" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "folder", "dangling link", "no folder"])
+def test_nothing_that_exists_is_drawn_over(tmp_path, monkeypatch, kind):
+    """Found before anything is drawn: nothing here needs OpenGL."""
+    monkeypatch.setattr(backend, "choose", lambda: pytest.fail("went on to draw"))
+    mine, out = tmp_path / "mine.png", tmp_path / "a.png"
+    mine.write_text("precious")
+    if kind == "file":
+        out.write_text("precious")
+    elif kind == "folder":
+        out.mkdir()
+    elif kind == "no folder":
+        out = tmp_path / "none" / "a.png"
+    else:
+        out.symlink_to(mine if kind == "link" else tmp_path / "nothing")
+    before = sorted((p.name, p.is_file() and p.read_text()) for p in tmp_path.iterdir())
+    for arguments in (["--env", "hopper"], ["--gallery"]):
+        result = CliRunner().invoke(cli, ["render", *arguments, "--out", str(out)])
+        assert isinstance(result.exception, CannotCreateError)
+        assert "--resume" not in str(result.exception)
+        if kind in ("file", "link"):
+            assert "pass --overwrite" in str(result.exception)
+    assert sorted((p.name, p.is_file() and p.read_text()) for p in tmp_path.iterdir()) == before
+
+
+def test_overwrite_replaces_a_picture_as_a_whole(tmp_path):
+    size = "--width 32 --height 32"
+    (tmp_path / "a.png").write_text("precious")
+    done = render(f"--env hopper --out a.png --overwrite {size}", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert picture(tmp_path / "a.png").shape == (32, 32, 3)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.png"]

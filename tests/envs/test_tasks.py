@@ -3,14 +3,21 @@
 import itertools
 import json
 import math
+import random
 import subprocess
 import sys
 
+import gymnasium as gym
+import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcat.envs import FAMILIES, ROBOTS, Family, Task, family
+from mcat.cli import cli
+from mcat.envs import FAMILIES, ROBOTS, Family, Task, family, robot
+from mcat.envs.check import check_env_id
+from mcat.envs.env import simulate
 from mcat.envs.robots import Parameter
 from mcat.errors import UsageError
 
@@ -20,10 +27,9 @@ ALL_TASKS = sorted({task for item in FAMILIES.values() for task in item.tasks}, 
 def values_of(parameter: Parameter) -> st.SearchStrategy:
     if parameter.choices:
         return st.sampled_from(parameter.choices)
-    numbers = st.floats(*parameter.bounds)
     if parameter.length == 1:
-        return numbers
-    vectors = st.tuples(*[numbers] * parameter.length)
+        return st.floats(*parameter.bounds)
+    vectors = st.tuples(*(st.floats(*sides) for sides in parameter.box))
     return st.none() | vectors if parameter.default is None else vectors
 
 
@@ -90,7 +96,8 @@ def test_tasks_cannot_be_changed():
         ({"robot": "halfcheetah", "armature": "heavy"}, "armature must be a number"),
         ({"robot": "halfcheetah", "armature": True}, "armature must be a number"),
         ({"robot": "reach", "goal": (1, 2)}, "goal takes 3 numbers"),
-        ({"robot": "reach", "goal": (0.1, 9, 0.2)}, "goal must be from -1 to 1, got 9"),
+        ({"robot": "reach", "goal": (0.1, 9, 0.2)}, "goal[1] must be from 0.4 to 1, got 9"),
+        ({"robot": "reach", "goal": (0.1, "up", 0.2)}, "goal[1] must be a number from 0.4 to 1"),
         ({"robot": "ant", "delay": 0}, "delay must be a whole number from 1"),
         ({"robot": "ant", "delay": 2.5}, "delay must be a whole number from 1"),
         ({"robot": "ant", "delay": "soon"}, "delay must be a whole number from 1"),
@@ -105,16 +112,148 @@ def test_nonsense_is_one_clear_line(arguments, message):
     assert "\n" not in str(caught.value)
 
 
-def test_every_one_edit_typo_of_a_robot_is_mended():
-    for name, swap in itertools.product(ROBOTS, range(5)):
-        if swap + 1 >= len(name):
+HUGE = {
+    "400 digits": 10**400,
+    "-400 digits": -(10**400),
+    "5000 digits": 10**5000,  # more than Python agrees to print
+    "1e999": float("1e999"),
+    "400 digits of text": "1" * 400,
+    "5000 digits of text": "1" * 5000,
+    "1e999 as text": "1e999",
+}
+
+
+@pytest.mark.parametrize("value", HUGE.values(), ids=HUGE)
+@pytest.mark.parametrize("name", ["armature", "delay", "horizon", "cripple", "goal", "robot"])
+def test_huge_numbers_are_one_clear_line(name, value):
+    robot = {"cripple": "ant", "goal": "reach"}.get(name, "halfcheetah")
+    given = {"goal": [0.1, value, 0.2]}.get(name, value)
+    described = {"robot": robot, name: given}
+    arguments = {key: item for key, item in described.items() if key != "robot"}
+    attempts = [
+        lambda: Task.from_dict(described),
+        lambda: Family.from_dict({"name": "f", "title": "f", "varies": "", "train": [described]}),
+    ]
+    if name != "robot":
+        attempts += [
+            lambda: Task(robot, **arguments),
+            lambda: Task(robot).replace(**arguments),
+            lambda: gym.make(ROBOTS[robot].env_id, **arguments),
+            lambda: gym.make_vec(ROBOTS[robot].env_id, num_envs=2, **arguments),
+        ]
+    if isinstance(value, str):
+        word = "0.1," + value + ",0.2" if name == "goal" else value
+        options = ["--env", value] if name == "robot" else ["--env", robot, f"--{name}", word]
+        attempts += [lambda: cli.main(["render", *options, "--out", "x.png"], "mcat", None, False)]
+    for attempt in attempts:
+        with pytest.raises(UsageError, match=r"must be|unknown|takes 3 numbers") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"robot": "ant", "delay": ' + "9" * 5000 + "}",
+        '{"robot": "ant", "delay": 1e999}',
+        "[" * 100_000,
+        '{"robot": ' * 5000,
+        "5",
+        "null",
+        '"ant"',
+        '{"robot": null}',
+        "",
+    ],
+    ids=[
+        "digits",
+        "1e999",
+        "deep list",
+        "deep object",
+        "number",
+        "null",
+        "text",
+        "no name",
+        "empty",
+    ],
+)
+def test_json_that_is_no_task_is_one_clear_line(text):
+    for kind in (Task, Family):
+        with pytest.raises(UsageError) as caught:
+            kind.from_json(text)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 250
+
+
+def test_numbers_may_come_from_numpy():
+    numbers = [0.1, 0.8, 0.2]
+    expected = Task("reach", goal=numbers)
+    for array in (tuple(numbers), np.array(numbers), list(np.array(numbers))):
+        assert Task("reach", goal=array) == expected
+    vector = gym.make_vec("mcat/Reach-v0", num_envs=1, goal=np.array([numbers]))
+    assert vector.tasks == (expected,)
+    halves = np.array([0.25, 0.5], np.float32)
+    assert Task("halfcheetah", armature=halves[0]) == Task("halfcheetah", armature=0.25)
+    vector = gym.make_vec("mcat/HalfCheetah-v0", num_envs=2, armature=halves)
+    assert [task.params["armature"] for task in vector.tasks] == [0.25, 0.5]
+    assert Task("ant", cripple=np.int64(3), delay=np.int64(5)) == Task("ant", cripple=3, delay=5)
+
+
+@pytest.mark.parametrize("goal", [(0.1, 0.8, 0.2), np.array([0.1, 0.8, 0.2])])
+def test_a_spec_is_the_same_after_json(goal):
+    spec = gym.make("mcat/Reach-v0", goal=goal).spec
+    again = EnvSpec.from_json(spec.to_json())
+    assert again == spec
+    env = gym.make(again)
+    assert env.spec == spec
+    assert env.unwrapped.task == Task("reach", goal=(0.1, 0.8, 0.2))
+
+
+def test_every_declared_goal_is_within_the_hands_reach():
+    simulation = simulate(Task("reach"))
+    low, high = simulation._env.hand_low.tolist(), simulation._env.hand_high.tolist()
+    box = ROBOTS["reach"].parameter("goal").box
+    assert box == tuple(zip(low, high, strict=True))
+    for corner in itertools.product(*box):
+        assert simulation._check_goal(corner) == pytest.approx(corner)
+
+
+def one_edit(name, rng):
+    """A slip of the finger: a letter too many, too few, another, or two in the wrong order."""
+    at, letter = rng.randrange(len(name)), rng.choice("abcdefghijklmnopqrstuvwxyz-")
+    return rng.choice(
+        [
+            name[:at] + letter + name[at:],
+            name[:at] + name[at + 1 :],
+            name[:at] + letter + name[at + 1 :],
+            name[:at] + name[at : at + 2][::-1] + name[at + 2 :],
+        ]
+    )
+
+
+LOOK_UPS = {
+    "robots": (list(ROBOTS), robot),
+    "gymnasium ids": ([r.env_id for r in ROBOTS.values()], check_env_id),
+    "families": (list(FAMILIES), family),
+}
+
+
+@pytest.mark.parametrize("kind", LOOK_UPS)
+def test_the_right_name_is_suggested_for_50_typos(kind):
+    names, look_up = LOOK_UPS[kind]
+    rng = random.Random(0)
+    tried, right = 0, 0
+    while tried < 50:
+        name = rng.choice(names)
+        typo = one_edit(name, rng)
+        if typo.lower() in map(str.lower, names):
             continue
-        typo = name[:swap] + name[swap + 1] + name[swap] + name[swap + 2 :]
-        if typo in ROBOTS:
-            continue
-        with pytest.raises(UsageError, match="did you mean") as caught:
-            Task(typo)
-        assert name in str(caught.value)
+        tried += 1
+        with pytest.raises(UsageError) as caught:
+            look_up(typo)
+        suggestions = str(caught.value).split("did you mean ")[-1].rstrip("?").split(" or ")
+        right += name in suggestions
+    assert right >= 48
 
 
 @pytest.mark.parametrize("item", FAMILIES.values(), ids=lambda item: item.name)

@@ -24,7 +24,7 @@ def test_bitwise_equal_to_the_single_environments(tasks, workers):
     singles = [task.make() for task in tasks]
     rng = np.random.default_rng(0)
     for seed in (5, None):  # the second episode goes on with the same generators
-        together, _ = vector.reset(seed=seed)
+        together, _ = vector.reset(seed=seed, options={"park": True})
         alone = [
             env.reset(seed=None if seed is None else seed + i)[0] for i, env in enumerate(singles)
         ]
@@ -45,37 +45,11 @@ def test_bitwise_equal_to_the_single_environments(tasks, workers):
     vector.close()
 
 
-def test_a_finished_sub_environment_is_parked_until_reset():
-    vector = TaskVectorEnv([Task("hopper", horizon=3), Task("hopper", horizon=10)])
-    vector.reset(seed=0)
-    actions = np.zeros((2, 3))
-    for _ in range(3):
-        last, *_ = vector.step(actions)
-    observations, rewards, _, truncated, _ = vector.step(actions)
-    assert truncated.tolist() == [True, False]
-    assert rewards[0] == 0
-    assert rewards[1] != 0
-    assert np.array_equal(observations[0], last[0])
-    before = observations[1].copy()
-    observations, _ = vector.reset(options={"reset_mask": np.array([True, False])})
-    assert np.array_equal(observations[1], before)
-    _, rewards, _, truncated, _ = vector.step(actions)
-    assert not truncated.any()
-    assert rewards.all()
-
-
-def test_stepping_before_the_first_reset_moves_nothing():
-    vector = TaskVectorEnv([Task("hopper")])
-    _, rewards, _, truncated, _ = vector.step(np.zeros((1, 3)))
-    assert truncated.all()
-    assert not rewards.any()
-
-
 def test_one_diverging_robot_does_not_disturb_the_others():
     tasks = [Task("halfcheetah", horizon=200)] * 2
     vector, alone = TaskVectorEnv(tasks), TaskVectorEnv(tasks)
     vector.simulations[0].model.actuator_gear[:] *= 1000
-    vector.reset(seed=0)
+    vector.reset(seed=0, options={"park": True})
     alone.reset(seed=0)
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -115,6 +89,11 @@ def test_bad_actions_name_the_place():
         (lambda: TaskVectorEnv([Task("ant"), Task("hopper")]), "equal spaces"),
         (lambda: TaskVectorEnv([Task("ant")], workers=0), "workers must be 1 or more"),
         (lambda: TaskVectorEnv([Task("ant")]).reset(seed=[1, 2]), "1 seeds are needed, got 2"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=1.5), "whole number or a list .* got 1.5"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed="7"), "whole number or a list"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=[0.5]), "seeds must be 0 to"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=-1), "seeds must be 0 to"),
+        (lambda: TaskVectorEnv([Task("ant")]).reset(seed=10**5000), "got a number of thousands"),
         (lambda: TaskVectorEnv([Task("ant")]).reset(options={"reset_mask": [1]}), "reset_mask"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 
 from mcat.envs import Task, TaskVectorEnv, workers
 from mcat.envs.env import simulate
+from mcat.envs.simulation import Simulation
 from mcat.errors import McatError, UsageError
 
 TASKS = [Task("halfcheetah", armature=a, horizon=200) for a in (0.1, 0.5, 0.7)]
@@ -53,7 +54,7 @@ def test_a_helper_reports_what_diverged(monkeypatch):
     rng = np.random.default_rng(0)
     results = []
     for env in (vector, alone):
-        env.reset(seed=0)
+        env.reset(seed=0, options={"park": True})
     for _ in range(100):
         actions = rng.uniform(-1, 1, (3, 6))
         results = [env.step(actions) for env in (vector, alone)]
@@ -90,6 +91,8 @@ def test_signals_to_the_whole_group_are_the_owners_business():
     assert np.isfinite(vector.step(STILL)[1]).all()
     vector.close()
     assert ends(helper_pid(vector))
+    with pytest.raises(McatError, match="environment was closed"):
+        vector.step(STILL)
 
 
 def test_a_killed_helper_is_one_clear_line():
@@ -100,6 +103,62 @@ def test_a_killed_helper_is_one_clear_line():
     with pytest.raises(McatError, match=r"ended with code -9.*workers=1"):
         vector.step(STILL)
     vector.close()
+
+
+def test_a_task_that_a_helper_cannot_build_is_one_clear_line(capfd):
+    good, bad = Task("reach"), Task("reach", goal=(0.0, 0.65, 0.2))
+    vector = TaskVectorEnv([good, bad], workers=2)
+    with pytest.raises(UsageError, match=r"goal .* is closer than 0.15"):
+        vector.reset(seed=0)
+    vector.close()
+    assert capfd.readouterr().err == ""
+
+
+def test_a_stopped_helper_is_named_and_can_go_on(monkeypatch):
+    monkeypatch.setenv("MCAT_WORKER_TIMEOUT", "0.5")
+    monkeypatch.setattr(workers, "GRACE", 0.2)
+    vector, alone = TaskVectorEnv(TASKS, workers=2), TaskVectorEnv(TASKS)
+    vector.reset(seed=0)
+    pid = helper_pid(vector)
+    os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(McatError, match=rf"process {pid}, .* has done nothing for .* workers=1"):
+        vector.step(STILL)
+    os.kill(pid, signal.SIGCONT)
+    assert np.array_equal(vector.reset(seed=1)[0], alone.reset(seed=1)[0])
+    assert np.array_equal(vector.step(STILL + 0.5)[0], alone.step(STILL + 0.5)[0])
+    os.kill(pid, signal.SIGSTOP)
+    vector.close()
+    assert ends(pid)
+
+
+def test_a_slow_helper_is_not_taken_for_a_stopped_one(monkeypatch):
+    """Its whole share takes longer than the time-out, no single sub-environment does."""
+
+    def slow(task):
+        simulation, step = simulate(task), Simulation.step
+
+        def late(*arguments):
+            time.sleep(0.05)
+            return step(simulation, *arguments)
+
+        monkeypatch.setattr(simulation, "step", late)
+        return simulation
+
+    monkeypatch.setattr(workers, "simulate", slow)
+    vector = TaskVectorEnv([Task("hopper")] * 24, workers=2, timeout=0.5)
+    vector.reset(seed=0)
+    monkeypatch.setattr(vector._lane, "move", lambda: True)  # ours would be as slow
+    assert vector.step(np.zeros((24, 3)))[1][1::2].all()
+    vector.close()
+
+
+@pytest.mark.parametrize("seconds", ["soon", "0", "-3", "nan", ""])
+def test_a_bad_timeout_is_one_clear_line(seconds, monkeypatch):
+    with pytest.raises(UsageError, match="timeout must be a number of seconds above 0, got"):
+        TaskVectorEnv(TASKS, timeout=seconds)
+    monkeypatch.setenv("MCAT_WORKER_TIMEOUT", seconds)
+    with pytest.raises(UsageError, match="MCAT_WORKER_TIMEOUT must be a number of seconds above 0"):
+        TaskVectorEnv(TASKS)
 
 
 def test_a_step_cut_short_does_not_confuse_the_next(monkeypatch):

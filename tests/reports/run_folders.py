@@ -89,7 +89,8 @@ def write_policy(path, arena, *, seed=0, history=3, size=4):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         actor = MLP([states + size, 16, actions], 1)
-        actor.flat.normal_(0, 0.3)
+        for layer in actor.layers:
+            layer.data.normal_(0, 0.3)
         encoder = mlp(history * (states + actions), [8], size, "relu").requires_grad_(False)
     policy = ContextPolicy(actor, encoder, torch.ones(states), history=history, activation="relu")
     policy.save(path, {}, overwrite=True)

@@ -350,5 +350,5 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
     write_run(tmp_path / "run")
     monkeypatch.setitem(sys.modules, "mcat.reports.learning_figures", None)
     monkeypatch.delattr("mcat.reports.learning_figures", raising=False)
-    with pytest.raises(MissingInputError, match=r"pip install 'mcat\[plot\]'"):
+    with pytest.raises(MissingInputError, match=r"pip install 'mcat-rl\[plot\]'"):
         list(learning.write_learning(group_runs([read_run(tmp_path / "run")]), tmp_path / "out"))

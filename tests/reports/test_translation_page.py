@@ -72,7 +72,10 @@ def trust(rng, size):
         untranslated=0.471,
         translated=0.352,
         reachable=0.298,
+        closer=(0.0912, 0.147),
         model_error=0.0613,
+        missed=0.0127,
+        noise=0.718,
         no_equivalent=0.23,
         per_dimension_untranslated=(after * 1.4).tolist(),
         per_dimension_translated=after.tolist(),
@@ -237,14 +240,16 @@ def test_numbers_are_those_of_the_result(pages):
         assert f"{returns.mean:,.1f} ± {returns.standard_error:,.1f}" in text
         assert f"{min(returns.values):,.1f}" in text
     assert "source actions as they are 0.471 translated actions 0.352" in text
-    assert "best actions found by search 0.298 error of the forward model itself 0.0613" in text
+    assert "closer by (95 % interval) 0.0912 to 0.147 best actions found by search 0.298" in text
+    assert "error of the models themselves 0.0613" in text
+    assert "noise of the logs 0.718" in text
     assert "without an equivalent 23 %" in text
     trust = result.trust
     columns = trust.per_dimension_untranslated, trust.per_dimension_translated
     for index, (before, after) in enumerate(zip(*columns, strict=True)):
-        assert f" {index} {before:.3g} {after:.3g} " in text
+        assert f" state {index} {before:.3g} {after:.3g} " in text
     for index, error in enumerate(result.fit.forward_error):
-        assert f" {index} {error:.3g} " in text
+        assert f" state {index} {error:.3g} " in text
     assert f" {result.fit.curves['forward loss'][-1][1]:.3g} 10,000 " in text
     for sentence in result.trust.sentences():
         assert sentence in text
@@ -287,7 +292,7 @@ for name in ("pair", "many"):
         assert [path.name for path in (tmp_path / name).iterdir()] == ["report.html"]
         page = Page(tmp_path / name / "report.html")
         assert not page.pictures()
-        assert "pip install 'mcat[plot]'" in page.text
+        assert "pip install 'mcat-rl[plot]'" in page.text
         for error in RESULTS[name].fit.forward_error:
             assert f"{error:.3g}" in page.text
 
@@ -327,13 +332,41 @@ def test_the_verdict_is_honest(result, tone, words):
         ({}, "Translation removes 25 % of the mismatch; the best actions would remove 37 %"),
         ({"translated": 0.6}, "Translation adds 27 %"),
         ({"translated": 0.47}, "leaves the mismatch as it is"),
-        ({"model_error": 0.5}, "differ by less than the forward model's own error"),
+        ({"reachable": 0.5}, "no better actions were found"),
+        ({"model_error": 0.5}, "The models are off by 0.5: they cannot tell"),
+        ({"untranslated": 0.2}, "The machines differ by 0.2 at most"),
     ],
 )
 def test_the_mismatch_is_told_as_it_is(changed, words):
     result = pair()
     found = sections(replace(result, trust=replace(result.trust, **changed)))
     assert words in next(section.finding for section in found if section.name == "mismatch")
+
+
+def test_states_are_called_by_their_names(tmp_path):
+    names = tuple(f"joint {n} <b>" for n in range(17))
+    result = pair()
+    named = replace(result.machines[1], observation_names=names)
+    page = Page(write_page(replace(result, machines=(result.machines[0], named)), tmp_path))
+    assert "joint 3 <b>" in page.text
+    assert "<b>" not in page.html
+    assert "state 3" not in page.text
+    (finding,) = [s.finding for s in sections(result) if s.name == "dimensions"]
+    assert "state " in finding
+
+
+def test_where_trust_is_not_known_the_page_says_so(pages, tmp_path):
+    text = Page(pages["many"] / "report.html").text
+    assert "How far can I trust this transfer? Not known" in text
+    untried = replace(pair(), method="cycle", trust=None, returns=(), paths={})
+    assert "Nor were episodes run" in Page(write_page(untried, tmp_path)).text
+
+
+def test_an_older_estimate_is_left_out_not_misread():
+    data = pair().to_json()
+    del data["trust"]["closer"]
+    assert TransferResult.from_json(data).trust is None
+    assert TransferResult.from_json(pair().to_json()).trust.closer == pair().trust.closer
 
 
 def test_the_verdict_of_many_tasks_counts_clear_differences_of_different_tasks():

@@ -9,14 +9,10 @@ import torch
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, DivergedError, UsageError
 from mcat.translator.adversarial import Adversary, HistoryPool
+from mcat.translator.configs import CycleConfig, SpacesCycleConfig
 from mcat.translator.correspondence import Correspondence
-from mcat.translator.cycle import CycleConfig, CycleNetworks, CycleTraining, fit_cycle
-from mcat.translator.cycle_spaces import (
-    SpacesCycleConfig,
-    SpacesNetworks,
-    SpacesTraining,
-    fit_cycle_spaces,
-)
+from mcat.translator.cycle import CycleNetworks, CycleTraining, fit_cycle
+from mcat.translator.cycle_spaces import SpacesNetworks, SpacesTraining, fit_cycle_spaces
 from mcat.translator.cycle_training import LossLog, Rows, ends_epoch, scheduled, take_step
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.report import FitReport

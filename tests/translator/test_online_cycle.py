@@ -10,8 +10,8 @@ from mcat.agents.algorithm import Arena, Round
 from mcat.agents.mcat import MCAT
 from mcat.agents.mcat_config import PRESETS
 from mcat.datasets import EpisodeStore
-from mcat.translator.action import ActionConfig
-from mcat.translator.context import ContextConfig, ContextModel, fit_scales
+from mcat.translator.configs import ActionConfig, ContextConfig
+from mcat.translator.context import ContextModel, fit_scales
 from mcat.translator.networks import take_step
 from mcat.translator.online_cycle import CycleLearner
 from mcat.translator.windows import sample_windows

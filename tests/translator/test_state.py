@@ -9,14 +9,15 @@ import torch
 
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, UsageError
-from mcat.translator.context import ContextConfig, ContextModel, train_context
+from mcat.translator.configs import ContextConfig, StateConfig
+from mcat.translator.context import ContextModel, train_context
 from mcat.translator.correspondence import (
     CORRESPONDENCES,
     Correspondence,
     find_correspondence,
 )
 from mcat.translator.policy import TransferredPolicy, Translator
-from mcat.translator.state import StateConfig, StateTranslator, fit_state
+from mcat.translator.state import StateTranslator, fit_state
 from mcat.translator.state_training import StateTraining
 from mcat.translator.windows import Windows
 from tests.translator.systems import LIMBS, THREE_LIMBS, TWO_LIMBS, linear_system
@@ -340,10 +341,18 @@ def test_a_correspondence_from_a_file(tmp_path):
     ("change", "message"),
     [
         ({"state_to_source": [0, 5]}, "number from 0 to 1 or 2 weights, not 5"),
-        ({"state_to_source": [0, [1]]}, "row 1 of a map"),
-        ({"state_to_source": [0, ["a", "b"]]}, "row 1 of a map"),
-        ({"state_to_source": [0, True]}, "row 1 of a map"),
-        ({"state_to_source": 3}, "must be a list of rows"),
+        ({"state_to_source": [0, [1]]}, "row 1 of state_to_source"),
+        ({"state_to_source": [0, ["a", "b"]]}, "row 1 of state_to_source"),
+        ({"state_to_source": [0, True]}, "row 1 of state_to_source"),
+        ({"state_to_source": 3}, "state_to_source must be a list"),
+        ({"state_to_target": 3}, "state_to_target must be a list"),
+        ({"action_to_source": None}, "action_to_source must be a list"),
+        ({"action_to_target": "01"}, "action_to_target must be a list"),
+        ({"state_to_source": [0, "12"]}, "row 1 of state_to_source"),
+        ({"state_to_source": [0, {"0": 1, "1": 0}]}, "row 1 of state_to_source"),
+        ({"state_to_source": [0, [1e39, 0]]}, "finite"),
+        ({"state_to_source": [0, [10**400, 0]]}, "too large"),
+        ({"state_to_source": [0] * 5000, "state_to_target": [0] * 5000}, "at most 4096 rows"),
         ({"state_to_source": [0, [1e999, 0]]}, "JSON|finite"),
         ({"colour": []}, "must be a JSON object of state_to_source"),
     ],

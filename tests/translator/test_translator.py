@@ -259,7 +259,7 @@ def test_bad_input_is_one_clear_line(small, tmp_path):
     with pytest.raises(UsageError, match="recent must be 0 to 10"):
         ContextConfig(recent=11)
     translator = fit_pair(*tasks, context=short, action=ActionConfig(steps=2), quiet=True)
-    with pytest.raises(UsageError, match=r"expected observations \(n, 4\) and actions \(n, 3\)"):
+    with pytest.raises(UsageError, match=r"actions must have shape \(5, 3\), not \(4, 3\)"):
         translator.translate(np.zeros((5, 4)), np.zeros((4, 3)))
     (tmp_path / "no.safetensors").write_text("no")
     with pytest.raises(DataError):

@@ -1,0 +1,164 @@
+"""The numbers of the learners' parts, without torch: mistakes in them are told at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from mcat.errors import UsageError, unknown
+
+LearnerKind = Literal["crossq", "td3"]
+CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3Config:
+    """The numbers of the paper's table (algorithms.md §10)."""
+
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 3e-4
+    discount: float = 0.99
+    target_rate: float = 0.005  # tau
+    target_noise: float = 0.2
+    target_noise_clip: float = 0.5
+    policy_delay: int = 2  # critic updates per actor and target update
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if not self.hidden or min(self.hidden) < 1:
+            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
+        if not self.learning_rate > 0:
+            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
+        if not 0 <= self.discount <= 1:
+            raise UsageError(f"discount must be in [0, 1], not {self.discount}")
+        if not 0 < self.target_rate <= 1:
+            raise UsageError(f"target_rate must be in (0, 1], not {self.target_rate}")
+        if self.target_noise < 0 or self.target_noise_clip < 0:
+            raise UsageError("target_noise and target_noise_clip must not be negative")
+        if self.policy_delay < 1:
+            raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossQConfig:
+    """The numbers that were found to suit small networks on a laptop (docs/algorithms/crossq.md).
+
+    Attributes:
+        hidden: Layer widths of actor and critics.
+        critic_beta: Adam's β1 for the critics.
+        momentum: How far the critics' running averages go to those of a batch.
+        policy_delay: Critic updates per actor update.
+    """
+
+    hidden: tuple[int, ...] = (128, 128)
+    learning_rate: float = 1e-3
+    critic_beta: float = 0.5
+    momentum: float = 0.01
+    discount: float = 0.99
+    target_noise: float = 0.2
+    target_noise_clip: float = 0.5
+    policy_delay: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if not self.hidden or min(self.hidden) < 1:
+            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
+        if not self.learning_rate > 0:
+            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
+        if not 0 <= self.critic_beta < 1:
+            raise UsageError(f"critic_beta must be in [0, 1), not {self.critic_beta}")
+        if not 0 < self.momentum <= 1:
+            raise UsageError(f"momentum must be in (0, 1], not {self.momentum}")
+        if not 0 <= self.discount <= 1:
+            raise UsageError(f"discount must be in [0, 1], not {self.discount}")
+        if self.target_noise < 0 or self.target_noise_clip < 0:
+            raise UsageError("target_noise and target_noise_clip must not be negative")
+        if self.policy_delay < 1:
+            raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreditConfig:
+    """How rewards for TD learning are made from payments.
+
+    Attributes:
+        kind: `none` leaves payments where they came, `uniform` shares them out, `ridge` and
+            `learned` fit a linear model or a network to them, and `auto` takes the linear one
+            unless it leaves more than `unexplained` of the payments' variance unexplained.
+        unexplained: See `auto`.
+        hidden: Widths of the reward model.
+        segments: Paid segments per step of its optimiser, and
+        steps: sampled steps of each.
+    """
+
+    kind: CreditKind = "none"
+    unexplained: float = 0.1
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 3e-4
+    segments: int = 8
+    steps: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if self.kind not in get_args(CreditKind):
+            raise unknown("credit", self.kind, get_args(CreditKind))
+        if not self.hidden or min(self.hidden) < 1:
+            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
+        if not self.learning_rate > 0:
+            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
+        if self.segments < 1 or self.steps < 1:
+            raise UsageError("segments and steps of credit must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitationConfig:
+    """Oh's numbers for MuJoCo (algorithms.md §7).
+
+    Attributes:
+        capacity: Transitions to keep; the oldest episodes go first.
+        batch_size: Rows per critic update.
+        alpha: How much priorities count: 0 not at all.
+        beta: How much of the bias that comes with them the importance weights take back.
+        weight: Of L_sil next to L_td3.
+        positive_only: Keep only episodes in which some reward is positive.
+        clip: The largest priority, 1 in Oh's code. There rewards are normalised; at MuJoCo's own
+            scale it would make all undervalued rows nearly equal, so None: no clip.
+    """
+
+    capacity: int = 50_000
+    batch_size: int = 256
+    alpha: float = 0.6
+    beta: float = 0.1
+    weight: float = 1.0
+    positive_only: bool = True
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if self.capacity < 1 or self.batch_size < 1:
+            raise UsageError("capacity and batch_size of self-imitation must be positive")
+        if not all(number >= 0 for number in (self.alpha, self.beta, self.weight)):
+            raise UsageError("alpha, beta and weight of self-imitation must not be negative")
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"clip of self-imitation must be positive, not {self.clip}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionConfig:
+    """When to believe that a transferred policy is better.
+
+    Attributes:
+        memory: G, the environment steps of the run for which a return counts.
+        margin: How much better it must be, as a fraction of the shared policy's mean return: 0 as
+            printed, 0.5 in the authors' prototype.
+    """
+
+    memory: int = 20_000
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        if self.memory < 1:
+            raise UsageError(f"memory must be at least 1 step, not {self.memory}")
+        if not self.margin >= 0:
+            raise UsageError(f"margin must not be negative, not {self.margin}")

@@ -1,0 +1,124 @@
+"""What learners of a policy and its critics have in common: batches, losses, acting, state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from mcat.agents.networks import MLP, keep_freed_memory
+from mcat.errors import DataError, DivergedError
+from mcat.translator.tensors import Part, load_tensors, tensors_of
+
+
+class Batch(NamedTuple):
+    """Transitions; `terminal` is 1 only where the task truly ended, never at a time limit."""
+
+    obs: Tensor  # (n, obs)
+    action: Tensor  # (n, act)
+    reward: Tensor  # (n, 1)
+    next_obs: Tensor  # (n, obs)
+    terminal: Tensor  # (n, 1)
+
+
+class Imitation(NamedTuple):
+    """Steps of past episodes whose returns are known: self-imitation (A19)."""
+
+    obs: Tensor  # (m, obs)
+    action: Tensor  # (m, act)
+    returns: Tensor  # (m, 1), what followed
+    weights: Tensor  # (m, 1), for having been drawn by priority
+    share: float  # of L_sil in the critics' loss
+
+    def loss(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """L_sil, a value is at least what was once received, and the rows' `Losses.gains`."""
+        excess = (self.returns - values).clamp(min=0)
+        loss = (self.weights * excess.square()).sum() / len(self.obs)
+        return loss, excess.detach().sum(0).flatten()
+
+
+class Losses(NamedTuple):
+    """What one update minimised, still as tensors; the actor's is the latest there was.
+
+    Attributes:
+        gains: By how much the returns of imitated steps exceeded what the critics expected of
+            them, both added up; their next priorities.
+    """
+
+    critic: Tensor
+    actor: Tensor
+    imitation: Tensor
+    gains: Tensor
+
+
+class Learner(ABC):
+    """An actor, two critics, their optimisers, and one `update`.
+
+    Attributes:
+        actor: Maps observations to raw actions, which tanh bounds.
+        critics: Maps observations with actions to two values.
+        updates: How many there were.
+    """
+
+    def __init__(self, actor: MLP, critics: nn.Module, generator: torch.Generator) -> None:
+        self.actor, self.critics, self.generator = actor, critics, generator
+        self.updates = 0
+        self._actor_loss = torch.zeros(())
+        keep_freed_memory()
+
+    @abstractmethod
+    def update(self, batch: Batch, imitation: Imitation | None = None) -> Losses:
+        """One step on the critics and, now and then, on the actor."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> dict[str, Part]:
+        """All networks and optimisers."""
+
+    @torch.no_grad()
+    def smoothed_action(self, actor: MLP, next_obs: Tensor, spread: float, limit: float) -> Tensor:
+        """A' = π(s') + clipped noise (target policy smoothing)."""
+        action = torch.tanh(actor(next_obs)[0])
+        noise = torch.randn(action.shape, generator=self.generator).mul_(spread)
+        return action.add_(noise.clamp_(-limit, limit)).clamp_(-1, 1)
+
+    @torch.no_grad()
+    def act(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:
+        """The deterministic actions `(n, act)` for observations `(n, obs)`.
+
+        Raises:
+            DivergedError: if the weights have grown beyond all bounds.
+        """
+        inputs = torch.from_numpy(np.asarray(obs, dtype=np.float32))
+        actions: NDArray[np.float32] = torch.tanh(self.actor(inputs)[0]).numpy()
+        if not np.isfinite(actions).all():
+            raise DivergedError("the actor's actions became NaN: try a lower learning rate")
+        return actions
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that learning changes, by name (no copies of networks)."""
+        return tensors_of(**self.parts) | {
+            "actor_loss": self._actor_loss,
+            "updates": torch.tensor(self.updates),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `tensors` gave; learning goes on as if it had never stopped.
+
+        Raises:
+            DataError: if it is the state of another learner.
+        """
+        try:
+            updates, actor_loss = int(tensors["updates"]), tensors["actor_loss"].clone()
+            generator = tensors["generator"]
+            load_tensors(tensors, **self.parts)
+            self.updates, self._actor_loss = updates, actor_loss
+            self.generator.set_state(generator)
+        except (KeyError, ValueError, RuntimeError, TypeError) as error:
+            raise DataError(f"not a state of this learner: {error}") from error

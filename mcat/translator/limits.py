@@ -1,0 +1,48 @@
+"""Actions are numbers in [-1, 1], in logs and in policies; others are refused, never clipped."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mcat.datasets.views import Episodes
+from mcat.errors import DataError, UsageError
+
+ROUNDING = 1e-6  # what lies outside by less is no other unit
+_HOW = "divide the actions of log and policy by the largest that the machine takes"
+
+
+def require_limits(**machines: Episodes) -> None:
+    """Refuse logs in other units, such as torques in N m.
+
+    Raises:
+        DataError: which names the log by its keyword.
+    """
+    for name, episodes in machines.items():
+        require_log_limits(episodes, f"the log of {name.replace('_', ' ')}")
+
+
+def require_log_limits(episodes: Episodes, name: str) -> None:
+    """`require_limits` of one log."""
+    worst = float(np.abs(episodes.column("actions")).max(initial=0.0))
+    if not worst <= 1 + ROUNDING:
+        raise DataError(f"{name}: an action is {worst:g}, outside [-1, 1]: {_HOW}")
+
+
+def require_actions(actions: ArrayLike, rows: int, size: int) -> NDArray[np.float32]:
+    """What a policy did, as rows `(rows, size)`; one row may be given without its first axis.
+
+    Raises:
+        UsageError: if they are no numbers in [-1, 1] or have another shape.
+    """
+    try:
+        found = np.asarray(actions, np.float32)
+    except (TypeError, ValueError):
+        kind = type(actions).__name__
+        raise UsageError(f"a policy's actions must be an array, not this {kind}") from None
+    if found.shape != (rows, size) and not (rows == 1 and found.shape == (size,)):
+        raise UsageError(f"a policy's actions must have shape ({rows}, {size}), not {found.shape}")
+    worst = float(np.abs(found).max(initial=0.0))
+    if not worst <= 1 + ROUNDING:  # nor NaN
+        raise UsageError(f"the policy's action is {worst:g}, outside [-1, 1]: {_HOW}")
+    return found.reshape(rows, size)
