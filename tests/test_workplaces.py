@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from mcat import workplaces
+from mcat.agents import runs
 from mcat.errors import CannotCreateError, StorageError
 from mcat.safe_io import new_file
 from mcat.workplaces import BusyError, claimed, new_folder, tidy_folder
@@ -73,6 +74,19 @@ def test_a_process_waits_for_the_one_that_holds_a_claim(tmp_path):
     os.waitpid(child, 0)
     lock.unlink()
     caught.value.wait()  # nothing to wait for
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_lock_file_of_somebodys_own_is_untouched(tmp_path, kind):
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    lock = mine
+    if kind == "link":
+        lock = tmp_path / "lock"
+        lock.symlink_to(mine)
+    with pytest.raises(CannotCreateError, match=f"{lock}"), claimed(lock, "out.h5"):
+        pytest.fail("claimed")
+    assert mine.read_text() == "precious"
 
 
 # ---- folders
@@ -223,3 +237,26 @@ def test_a_failing_disk_is_one_line_and_the_old_folder_stays(
         assert content(path) in ("old", "new")
         write(path, "old", overwrite=True)
         assert os.listdir(tmp_path) == ["out"]
+
+
+def test_only_unfinished_files_of_the_run_itself_are_removed(tmp_path):
+    run, part = tmp_path / "run", f"part-{'0' * 32}"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "notes").mkdir()
+    ours = [run / f".metrics.csv.{part}", run / f"checkpoints/.step-7.safetensors.{part}"]
+    theirs = [
+        run / ".mine.part-time",
+        run / f".mine.{part}0",
+        run / f"mine.{part}",
+        run / f"notes/.mine.{part}",
+    ]
+    for path in [*ours, *theirs]:
+        path.write_text("precious")
+    (run / f".folder.{part}").mkdir()
+    (run / f".link.{part}").symlink_to(theirs[0])
+    (run / ".tr.part").mkdir()
+    runs.remove_stale_files(run)
+    assert not any(path.exists() for path in ours)
+    assert all(path.read_text() == "precious" for path in theirs)
+    left = {".folder." + part, ".link." + part, ".tr.part", "checkpoints", "notes"}
+    assert left <= set(os.listdir(run))

@@ -181,7 +181,8 @@ def _collect_shards(
             if stop.requested and shards.transitions < config.steps:
                 raise stop.error(
                     f"stopped after {shards.transitions:,} of {config.steps:,} transitions,"
-                    " all saved: run the same command with --resume to go on"
+                    " all saved: run the same command with --resume to go on, and with"
+                    f" --steps {shards.transitions} to end there"
                 )
 
 

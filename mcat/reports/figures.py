@@ -185,7 +185,7 @@ def _dimensions(result: TransferResult, title: str) -> Figure:
     before, after = trust.per_dimension_untranslated, trust.per_dimension_translated
     axes.bar(places - 0.21, before, 0.38, color=ORANGE, label="as they are")
     axes.bar(places + 0.21, after, 0.38, color=BLUE, label="translated")
-    axes.set_ylabel(f"mismatch\n({EFFECTS})")
+    axes.set_ylabel("mismatch\n(effects of actions)")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, ncols=2)
     return _state_axis(figure, axes, state_names(result, len(places)))
 
@@ -200,12 +200,13 @@ def _forward_error(result: TransferResult, title: str) -> Figure:
 
 
 def _state_axis(figure: Figure, axes: Axes, names: list[str]) -> Figure:
+    """Names below the bars, or plain numbers where the logs have none."""
     shown = range(0, len(names), 1 if len(names) <= 40 else 10)
     named = not names[0].startswith("state ")
-    labels = [plain(names[k], 14) if named else str(k) for k in shown]
-    axes.set_xticks(shown, labels)
-    if named and len(labels) > 8:
+    axes.set_xticks(shown, [plain(names[k], 20) if named else str(k) for k in shown])
+    if named and len(shown) > 8:
         axes.tick_params(axis="x", rotation=60)
+        figure.set_figheight(figure.get_figheight() + 0.05 * min(20, max(map(len, names))))
     axes.set_xlim(-0.7, len(names) - 0.3)
     axes.set_xlabel("part of the state" if named else "part of the state, by its number")
     style(axes)

@@ -127,8 +127,7 @@ def _mismatch(result: TransferResult) -> Section:
         ("closer by (95 % interval)", " to ".join(map(number, trust.closer))),
         ("best actions found by search", number(trust.reachable)),
         ("error of the models themselves", number(trust.model_error)),
-        ("of that, what longer training would mend", number(trust.missed)),
-        ("noise of the logs", number(trust.noise)),
+        ("scatter of held-out steps beside it", number(trust.scatter)),
         ("share of source actions without an equivalent", share(trust.no_equivalent)),
     ]
     return Section(

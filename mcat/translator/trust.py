@@ -8,9 +8,9 @@ target's and the other is the judge, lest mistakes that the translator exploits 
 Everything is in units of what the source's actions do: 1 is how far from each other two of them
 lead. How fast a log was sampled, and what moves whatever one does, is of no account then.
 
-The models' own error is how far the two of a machine disagree about the very questions asked (what
-more logs would tell them), and what a straight line through the errors on held-out steps still
-finds of the actions (what longer training would). Noise is neither: it averages out.
+The models' own error is how far the two of a machine disagree about the very questions asked, and
+what a straight line through the errors on held-out steps still finds of the actions. Noise is
+neither: it averages out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mcat.datasets.views import Episodes
 from mcat.translator.context import ContextModel, train_context
 from mcat.translator.fit import LearnedTranslator
 from mcat.translator.limits import require_actions
-from mcat.translator.networks import take_step
+from mcat.translator.networks import CONSTANT, take_step
 from mcat.translator.windows import past_of, split_episodes
 from mcat.types import PolicyFunction
 
@@ -36,6 +36,7 @@ STRETCHES, STUDENT = 10, 2.26  # an interval of 95 % from as many means
 CLOSE = 0.35  # machines that differ by less, errors included, do the same
 FAR = 0.25  # more than this between best and wanted, and the target cannot do it
 BLIND = 0.5  # models that are off by more do not know what actions do
+VARIED = 0.1  # logs in which less is done than the state explains show nothing of what actions do
 
 Grade = Literal["unknown", "same", "cannot", "little", "limited", "fair", "good"]
 
@@ -51,8 +52,10 @@ class Trust:
         closer: 95 % interval of how much nearer translated actions come than they would as they
             are.
         model_error: What the models' own ignorance adds to any of these; noise is no part of it.
-        missed: The part of it that longer training would mend.
-        noise: What no model predicts.
+        missed: The part of it that is plainly in their errors on held-out steps.
+        scatter: The rest of those errors: noise, or what is not learned yet.
+        improving: The share of them that twice the training took away.
+        variety: Share of what was done that the state does not explain, in the log with less of it.
         no_equivalent: Share of source actions to whose effect neither model of the target comes
             near, by more than they are off themselves.
         per_dimension_untranslated: The first for each dimension of the state; squares add up.
@@ -65,7 +68,9 @@ class Trust:
     closer: tuple[float, float]
     model_error: float
     missed: float
-    noise: float
+    scatter: float
+    improving: float
+    variety: float
     no_equivalent: float
     per_dimension_untranslated: tuple[float, ...]
     per_dimension_translated: tuple[float, ...]
@@ -74,15 +79,17 @@ class Trust:
     def grade(self) -> Grade:
         """What is shown; nothing good is said of what the models cannot see."""
         gap, left, error = self.untranslated, self.translated, self.model_error
-        if gap + error <= CLOSE:
+        if gap + error <= CLOSE and self.variety >= VARIED:
             return "same"
-        if not (error <= BLIND and error <= gap / 2):  # nor NaN
+        if not (error <= BLIND and error <= gap / 2 and self.variety >= VARIED):  # nor NaN
             return "unknown"
         beyond = self.reachable > max(FAR, 2 * error)
         if self.closer[0] <= 0 or left > 0.9 * gap:
             return "cannot" if beyond else "little"
         if beyond:
             return "limited"
+        if left > gap / 2:
+            return "little"
         return "good" if left + error <= CLOSE else "fair"
 
     def sentences(self) -> list[str]:
@@ -94,7 +101,7 @@ class Trust:
             f"Translated, {self.translated:.2f} is left, {low:.2f} to {high:.2f} closer (95 %"
             f" interval); the best action found in each state would leave {self.reachable:.2f}.",
             f"These are answers of forward models, and they are off by {self.model_error:.2f}"
-            f" themselves; the logs scatter by {self.noise:.2f} more, which no model can predict.",
+            f" themselves; held-out steps scatter around them by another {self.scatter:.2f}.",
             self.verdict(),
         ]
         if self.grade not in ("unknown", "same") and self.no_equivalent > 0:
@@ -110,21 +117,27 @@ class Trust:
         return _VERDICTS[self.grade] + (f" {self._advice()}" if self.grade == "unknown" else "")
 
     def _advice(self) -> str:
-        if 2 * self.missed**2 > self.model_error**2:
-            return "Train longer (a larger preset)."
-        if self.noise > BLIND:
+        if self.variety < VARIED:
+            return (
+                "In one of the logs the state explains all that was done, so that nobody can know"
+                " what other actions do: add noise to them."
+            )
+        if self.improving > 0.1 or 2 * self.missed**2 > self.model_error**2:
+            return "Train longer (a larger preset); the models are still improving."
+        if self.scatter > BLIND:
             return "It takes more logs, or cleaner ones."
         return "It takes more logs, with more variety in what was done."
 
 
 _VERDICTS: dict[Grade, str] = {
-    "unknown": "Cannot tell: the models are off by too much for what they would have to see.",
+    "unknown": "Cannot tell: the models know too little for what they would have to compare.",
     "same": "The machines hardly differ: expect no gain from translating.",
-    "cannot": "Low trust: the target cannot do what the source did.",
-    "little": "Low trust: translating changes little. Longer training, or more data of the target"
-    " and of the policy to be moved, should help.",
-    "limited": "Limited trust: steps come closer, but the target cannot do all that the source"
-    " did. It may do worse than the policy as it is: try both where failing is cheap.",
+    "cannot": "Low trust: as far as the logs show, the target cannot do what the source did.",
+    "little": "Low trust: translating leaves more than half of the distance. Longer training, or"
+    " more data of the target and of the policy to be moved, should help.",
+    "limited": "Limited trust: steps come closer but, as far as the logs show, the target cannot do"
+    " all that the source did. It may do worse than the policy as it is: try both where failing is"
+    " cheap.",
     "fair": "Fair trust: translating is shown to help, and something is left. Try it with care.",
     "good": "Good trust: translated, the target does what the source did.",
 }
@@ -186,14 +199,11 @@ def estimate_trust(
         seed: The translator's.
         quiet: Show no progress.
     """
-    (known, unseen), held_out = (
-        _split(source, seed),
-        split_episodes(target, np.random.default_rng(seed))[1],  # what `fitted` has not seen
-    )
+    known, unseen = _split(source, seed)
     models = _train(translator.model, known, source, target, seed, quiet)
-    rows, target_rows = (
-        _Rows.of(log, translator.model.config.recent) for log in (unseen, held_out)
-    )
+    # On the target each model is tried on what it has not seen itself.
+    tests = [split_episodes(target, np.random.default_rng(seed + k))[1] for k in range(2)]
+    rows, *target_rows = (_Rows.of(log, translator.model.config.recent) for log in (unseen, *tests))
     action = rows.action
     if policy is not None:
         action = torch.from_numpy(require_actions(policy(rows.obs.numpy()), *action.shape))
@@ -215,13 +225,15 @@ def estimate_trust(
         )
         errors = [
             models.shared(log.change) - models.change(model, log, log.action)
-            for model, log in ((models.homes[0], rows), (models.fitted, target_rows))
+            for model, log in zip(
+                (models.homes[0], models.fitted, models.judge), (rows, *target_rows), strict=True
+            )
         ]
     unsure = max(float(_squares(off[k] - by_judge[k]).mean()) / 2 for k in ("as is", "moved"))
     unsure += float(_squares(wanted[0] - wanted[1]).mean()) / 4  # of the mean of two
-    missed = _linear_part(errors[0], rows.action) + _linear_part(errors[1], target_rows.action)
+    missed = _linear_part(errors[0], rows.action) + _linear_part(errors[1], target_rows[0].action)
     ignorance = (unsure + missed) / effect
-    scatter = float(sum(_squares(error).mean() for error in errors)) / 2 / effect
+    home, fitted, judge = (float(_squares(error).mean()) for error in errors)
 
     def size(distance: Tensor) -> float:
         return float((_squares(distance).mean() / effect).sqrt())
@@ -234,7 +246,9 @@ def estimate_trust(
         closer=_interval(*((_squares(by_judge[k]) / effect).numpy() for k in ("as is", "moved"))),
         model_error=ignorance**0.5,
         missed=(missed / effect) ** 0.5,
-        noise=max(0.0, scatter - ignorance) ** 0.5,
+        scatter=max(0.0, (home + fitted) / 2 / effect - ignorance) ** 0.5,
+        improving=1 - (fitted / max(judge, 1e-12)) ** 0.5,
+        variety=min(_variety(log, seed) for log in (source, target)),
         no_equivalent=float((nearest > max(FAR**2, 4 * ignorance)).float().mean()),
         per_dimension_untranslated=_per_dimension(models, by_judge["as is"], effect),
         per_dimension_translated=_per_dimension(models, by_judge["moved"], effect),
@@ -294,6 +308,28 @@ def _linear_part(errors: Tensor, action: Tensor) -> float:
     chance = np.square(wrong - found).sum(axis=0) * lines / max(1, rows - lines - 1)
     explained = np.square(found).sum(axis=0) - chance
     return float(explained.clip(0).sum() / rows)
+
+
+def _variety(log: Episodes, seed: int) -> float:
+    """Share of the actions' variance that a function of the state, fitted to one half, leaves.
+
+    Where actions follow from states, models may ascribe to one what the other did, and agree.
+    """
+    steps = np.unique(np.linspace(0, len(log) - 1, 4 * ROWS).astype(np.int64))
+    states, actions = (log.column(k)[steps].astype(float) for k in ("observations", "actions"))
+    states = (states - states.mean(axis=0)) / states.std(axis=0).clip(1e-6)
+    rng = np.random.default_rng(seed)
+    kinks = max(1, min(200, len(steps) // 20))
+    bent = states @ rng.normal(size=(states.shape[1], kinks)) / states.shape[1] ** 0.5
+    bent = (bent + rng.uniform(-2, 2, kinks)).clip(0)
+    seen = np.hstack([np.ones((len(steps), 1)), states, bent])
+    half = len(steps) // 2
+    ridge = 1e-4 * half * np.eye(seen.shape[1])
+    fitted = np.linalg.solve(seen[:half].T @ seen[:half] + ridge, seen[:half].T @ actions[:half])
+    left = np.square(actions[half:] - seen[half:] @ fitted).mean(axis=0)
+    moves = actions.std(axis=0) > CONSTANT
+    share = left[moves] / actions.var(axis=0)[moves]
+    return float(share.clip(0, 1).mean()) if moves.any() else 0.0
 
 
 def _interval(before: NDArray[np.float32], after: NDArray[np.float32]) -> tuple[float, float]:

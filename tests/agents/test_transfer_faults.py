@@ -102,18 +102,25 @@ def check_deaths(folder, work, *, every):
 
 def test_a_translation_killed_anywhere_is_repeated_as_if_never_begun(tmp_path, logs, quick):
     work = lambda: translate(config(logs, tmp_path / "ab"))  # noqa: E731
-    assert check_deaths(tmp_path, work, every=6) > 5
+    assert check_deaths(tmp_path, work, every=9) > 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_translation_killed_at_every_file_call(tmp_path, logs, monkeypatch):
-    """With all its learning and all its pages."""
-    monkeypatch.setattr(transfer, "provenance", lambda: {"command": "mcat"})
-    work = lambda: translate(config(logs, tmp_path / "ab"), add_pages=write_page)  # noqa: E731
+def test_a_translation_killed_at_every_file_call(tmp_path, logs, quick):
+    work = lambda: translate(config(logs, tmp_path / "ab"))  # noqa: E731
     print(f"{check_deaths(tmp_path, work, every=1)} deaths")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_translation_killed_with_all_its_learning_and_pages(tmp_path, logs, monkeypatch):
+    monkeypatch.setattr(transfer, "provenance", lambda: {"command": "mcat"})
+    work = lambda: translate(config(logs, tmp_path / "ab"), add_pages=write_page)  # noqa: E731
+    print(f"{check_deaths(tmp_path, work, every=13)} deaths")
+
+
+@pytest.mark.slow
 def test_a_translation_that_replaces_another_leaves_the_old_or_the_new(tmp_path, logs, quick):
     out = tmp_path / "ab"
     for _ in range(2):
@@ -124,7 +131,7 @@ def test_a_translation_that_replaces_another_leaves_the_old_or_the_new(tmp_path,
     new = contents(out)
     assert old != new
     at, seen = calls.index("_renameat2") + 1, []
-    for death in deaths(calls)[2 * at - 4 : 2 * at + 6]:
+    for death in deaths(calls)[2 * at - 1 : 2 * at + 5]:
         translate(config(logs, out, seed=1, overwrite=True))
         assert in_child(work, Faults(tmp_path, killing(*death))) == -signal.SIGKILL
         seen.append(contents(out))
@@ -143,17 +150,27 @@ def check_reproduction(tmp_path, monkeypatch, *, every):
     return check_deaths(tmp_path, lambda: reproduce(given), every=every)
 
 
-def test_a_reproduction_killed_anywhere_goes_on(tmp_path, monkeypatch, trained):
+@pytest.fixture
+def quick_cells(trained, monkeypatch):
     found = {"policy": "none", "matrix": {}}
     monkeypatch.setattr(transfer, "translate_many", lambda *args: (trained[0], found))
     monkeypatch.setattr(reproducing, "summarise", lambda config: {})
-    assert check_reproduction(tmp_path, monkeypatch, every=19) > 5
+
+
+def test_a_reproduction_killed_anywhere_goes_on(tmp_path, monkeypatch, quick_cells):
+    assert check_reproduction(tmp_path, monkeypatch, every=50) > 1
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_reproduction_killed_at_every_file_call(tmp_path, monkeypatch):
+def test_a_reproduction_killed_at_every_file_call(tmp_path, monkeypatch, quick_cells):
     print(f"{check_reproduction(tmp_path, monkeypatch, every=1)} deaths")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_reproduction_killed_with_all_its_learning(tmp_path, monkeypatch):
+    print(f"{check_reproduction(tmp_path, monkeypatch, every=25)} deaths")
 
 
 # ---- before the learning

@@ -1,14 +1,15 @@
-"""Kills, full disks, races and read-only folders while collecting (reliability.md §8)."""
+"""Kills, failing and full disks, races, readers and read-only folders while collecting."""
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
 import subprocess
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,12 @@ import pytest
 
 from mcat.datasets import collect as collecting
 from mcat.datasets.collect import CollectConfig, collect
-from mcat.datasets.hdf5 import content_hash, read_dataset
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.hdf5 import content_hash, read_dataset, write_dataset
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
-from mcat.errors import McatError, StorageError
+from mcat.errors import DataError, McatError, StorageError
+from tests.file_faults import CHANGES, LOOKS, Faults, calls_of, failing
 
 NOBODY = 65534
 TASK = Task("halfcheetah", horizon=25)
@@ -253,6 +256,19 @@ def test_one_of_four_racing_processes_wins(tmp_path, clean, locking, races):
         out.unlink()
 
 
+@pytest.mark.parametrize("races", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_of_three_resuming_processes_one_goes_on_and_none_spoils_it(tmp_path, clean, races):
+    for number in range(races):
+        out = tmp_path / f"{number}.h5"
+        assert wait(spawn(out, before=limit_files(25_000))) == 74  # leaves some shards
+        codes = sorted(wait(child) for child in [spawn(out, resume=True) for _ in range(3)])
+        assert codes[0] == 0
+        assert set(codes) <= {0, 73}  # 0 also for one that finds it finished
+        assert content_hash(out) == clean[0]
+        assert [p.name for p in tmp_path.iterdir()] == [out.name]
+        out.unlink()
+
+
 # ---- outputs that cannot be
 
 
@@ -297,3 +313,97 @@ def test_existing_outputs_are_untouched(tmp_path, kind, resume):
     code = 65 if resume and kind in ("file", "link") else 73
     assert wait(spawn(out, resume=resume)) == code
     assert listing() == before
+
+
+# ---- disks that fail
+
+
+def check_errors(tmp_path, clean, *, every):
+    """An error at one file call, or at it and all after it: one line, and resuming completes."""
+    names = (*CHANGES, *LOOKS)
+    work = lambda: collect(CONFIG, policy, tmp_path / "a.h5", quiet=True, resume=True)  # noqa: E731
+    calls = calls_of(tmp_path, work, names)
+    (tmp_path / "a.h5").unlink()
+    tried = 0
+    for at in range(1, len(calls) + 1, every):
+        for number, for_good in ((errno.EIO, True), (errno.EIO, False), (errno.EROFS, True)):
+            act = failing(number, at, for_good=for_good)
+            with Faults(tmp_path, act, names).injected(), suppress(McatError):
+                work()
+            work()
+            assert content_hash(tmp_path / "a.h5") == clean[0]
+            assert os.listdir(tmp_path) == ["a.h5"]
+            (tmp_path / "a.h5").unlink()
+            tried += 1
+    return tried
+
+
+def test_an_error_at_any_file_call_is_told_and_resume_completes(tmp_path, clean):
+    assert check_errors(tmp_path, clean, every=25) > 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_an_error_at_every_file_call_is_told_and_resume_completes(tmp_path, clean):
+    print(f"{check_errors(tmp_path, clean, every=1)} errors")
+
+
+# ---- readers
+
+
+def check_readers(tmp_path, seconds):
+    """Two processes read a file that a third replaces again and again by a longer one."""
+    path = tmp_path / "a.h5"
+    whole, _ = read_dataset(_written(tmp_path / "whole.h5"))
+    first = EpisodeStore.concatenate([whole])
+    write_dataset(path, first, {})
+    end = time.monotonic() + seconds
+    readers = []
+    for _ in range(2):
+        reader = os.fork()
+        if reader == 0:
+            code, seen = 1, 0
+            try:
+                while time.monotonic() < end:
+                    count = read_dataset(path)[0].num_episodes
+                    assert count >= seen
+                    seen = count
+                code = 0
+            finally:
+                os._exit(code)
+        readers.append(reader)
+    store, written = first, 0
+    while time.monotonic() < end - 0.2:
+        if written % 10 == 0 and len(store) < 50_000:
+            store = EpisodeStore.concatenate([store, whole])
+        write_dataset(path, store, {}, overwrite=True)
+        written += 1
+    assert [wait(reader) for reader in readers] == [0, 0]
+    assert sorted(os.listdir(tmp_path)) == ["a.h5", "whole.h5"]
+    return written
+
+
+def _written(path):
+    collect(CONFIG, policy, path, quiet=True)
+    return path
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    assert check_readers(tmp_path, 1.0) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_reader_never_sees_half_a_file_for_a_minute(tmp_path):
+    print(f"{check_readers(tmp_path, 60.0)} files")
+
+
+def test_a_file_cut_anywhere_is_one_line_with_its_name_and_size(tmp_path):
+    content = _written(tmp_path / "a.h5").read_bytes()
+    path = tmp_path / "cut.h5"
+    for size in sorted({len(content) * i // 500 for i in range(500)}):
+        path.write_bytes(content[:size])
+        with pytest.raises(DataError, match=rf"cut\.h5: .*\b{size} bytes") as caught:
+            read_dataset(path)
+        assert caught.value.exit_code == 65
+        assert len(str(caught.value).splitlines()) == 1

@@ -75,7 +75,9 @@ def trust(rng, size):
         closer=(0.0912, 0.147),
         model_error=0.0613,
         missed=0.0127,
-        noise=0.718,
+        scatter=0.718,
+        improving=0.05,
+        variety=0.6,
         no_equivalent=0.23,
         per_dimension_untranslated=(after * 1.4).tolist(),
         per_dimension_translated=after.tolist(),
@@ -242,7 +244,7 @@ def test_numbers_are_those_of_the_result(pages):
     assert "source actions as they are 0.471 translated actions 0.352" in text
     assert "closer by (95 % interval) 0.0912 to 0.147 best actions found by search 0.298" in text
     assert "error of the models themselves 0.0613" in text
-    assert "noise of the logs 0.718" in text
+    assert "scatter of held-out steps beside it 0.718" in text
     assert "without an equivalent 23 %" in text
     trust = result.trust
     columns = trust.per_dimension_untranslated, trust.per_dimension_translated
