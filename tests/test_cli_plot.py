@@ -168,7 +168,7 @@ BAD_CALLS = [
     ("evaluate good --control-cost 0.1", 2, "leave out --control-cost, or name a robot by --env"),
     ("evaluate huge", 65, "run.json"),
     ("plot huge", 65, "run.json"),
-    ("evaluate --env ant --policy nope.safetensors", 66, "there is no policy nope.safetensors"),
+    ("evaluate --env ant --policy nope.safetensors", 66, "nope.safetensors is not there"),
     ("evaluate --env ant --policy notes", 66, "notes is no run"),
     ("evaluate good --split tset", 2, "'tset' is not one of"),
     ("evaluate good --episodes 0", 2, "--episodes"),
