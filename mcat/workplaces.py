@@ -25,6 +25,8 @@ from mcat.safe_io import StrPath, exists_already, flush_to_disk, io_errors, requ
 # Answers of file systems that have no locks (Lustre and NFS, depending on the mount).
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
+_OWNER = b"process "  # how our lock files begin
+
 # linux/fs.h, and the answers of kernels and file systems that do not have it.
 _AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2
 _NO_RENAMEAT2 = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
@@ -57,10 +59,11 @@ def claimed(lock_file: StrPath, what: str) -> Iterator[bool]:
 
     Raises:
         BusyError: if another process holds it.
+        CannotCreateError: if it is a file of somebody's own.
     """
     try:
         with io_errors(lock_file, "write"):
-            descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR, 0o666)
+            descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
     except CannotCreateError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # its folder was there a moment ago
             raise BusyError(what, lock_file, "just about to end") from error
@@ -69,7 +72,7 @@ def claimed(lock_file: StrPath, what: str) -> Iterator[bool]:
         with io_errors(lock_file, "write"):
             locked = _lock(descriptor, lock_file, what)
             os.truncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+            os.pwrite(descriptor, _OWNER + f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         yield locked
     finally:
         with suppress(OSError):
@@ -91,6 +94,10 @@ def _lock(descriptor: int, lock_file: StrPath, what: str) -> bool:
     if not held:
         owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         raise BusyError(what, lock_file, owner or "unknown")
+    if not (os.pread(descriptor, len(_OWNER), 0) or _OWNER).startswith(_OWNER):
+        raise CannotCreateError(
+            f"{lock_file} is needed, but mcat did not make it: move it or choose another output"
+        )
     return True
 
 
@@ -230,9 +237,9 @@ def _give_name(new: Path, final: Path, aside: Path) -> None:
         final.rename(aside)
         try:
             new.rename(final)
-        except OSError:
-            aside.rename(final)  # a killed process cannot: the next one does it in `_clear`
-            raise
+        finally:
+            if not os.path.lexists(final):
+                aside.rename(final)  # a killed process cannot: the next one does it in `_clear`
         aside.rename(new)
 
 

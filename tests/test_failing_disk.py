@@ -61,10 +61,6 @@ def check_collect(shim, tmp_path, points):
     return len(found)
 
 
-def test_collect_on_a_disk_that_fails_for_good(shim, tmp_path):
-    assert check_collect(shim, tmp_path, 3) == 6
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_collect_on_a_disk_that_fails_for_good_at_every_call(shim, tmp_path):

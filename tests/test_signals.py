@@ -21,7 +21,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGUSR1: 75}
 COLLECT = "collect --env hopper --horizon 50 --policy random --steps 40000 --workers 1 --out a.h5"
 TRANSLATE = "translate --src own-a.h5 --tgt own-b.h5 --quiet --out ab"
 REPRODUCE = "reproduce table1 --row halfcheetah --seeds 0 --work work"
-TRAIN = "train --env hopper --horizon 50 --steps 1500 --start-steps 200 --out run"
+TRAIN = "train --env hopper --horizon 50 --steps 600 --start-steps 100 --out run"
 METATRAIN = "metatrain --family halfcheetah-armature --preset smoke"
 
 
@@ -116,8 +116,8 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize(
     ("command", "again", "signals"),
     [
-        (TRAIN, f"{TRAIN} --resume", 20),
-        (f"{METATRAIN} --out run", "metatrain --resume run", 10),
+        (TRAIN, f"{TRAIN} --resume", 10),
+        (f"{METATRAIN} --out run", "metatrain --resume run", 6),
     ],
     ids=["train", "metatrain"],
 )

@@ -76,6 +76,19 @@ def test_a_process_waits_for_the_one_that_holds_a_claim(tmp_path):
     caught.value.wait()  # nothing to wait for
 
 
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_lock_file_of_somebodys_own_is_untouched(tmp_path, kind):
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    lock = mine
+    if kind == "link":
+        lock = tmp_path / "lock"
+        lock.symlink_to(mine)
+    with pytest.raises(CannotCreateError, match=f"{lock}"), claimed(lock, "out.h5"):
+        pytest.fail("claimed")
+    assert mine.read_text() == "precious"
+
+
 # ---- folders
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,10 @@ def assemble_arrays(
     refuse_lookalikes(path, ignored, {name: name for name in _OTHER_NAMES}, present=arrays)
     missing = [name for name in ("observations", "actions") if name not in arrays]
     if missing:
-        raise DataError(f"{path}: not a data set: it has no {', '.join(missing)}")
+        found = ", ".join(printable(name, 40) for name in [*arrays, *ignored][:LISTED])
+        raise DataError(
+            f"{path}: not a data set: it has no {', '.join(missing)}, but {found or 'nothing'}"
+        )
     return assemble(path, arrays, ignored)
 
 
@@ -105,13 +109,13 @@ def refuse_lookalikes(
         word = re.sub(r"[^a-z0-9]", "", name.lower())
         stem = word.rstrip("0123456789")
         known = stem in _MEANING
-        close = [stem] if known else difflib.get_close_matches(stem, _LONG_NAMES, 1, 0.85)
+        close = [stem] if known else difflib.get_close_matches(stem[:40], _LONG_NAMES, 1, 0.85)
         if not close:
             continue
         meant = _MEANING[close[0]]
         number = word[len(stem) :]
         one_of_many = names[meant].endswith("0") and number  # as obs2 beside obs_0 and obs_1
-        if one_of_many or meant not in there:
+        if one_of_many or (meant not in there and not number):
             right = names[meant][:-1] + number if one_of_many else names[meant]
             raise DataError(
                 f"{path}: {printable(name, 60)!r} is not read, but looks like {right[:60]!r}:"
@@ -128,13 +132,13 @@ def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
     """
     if len(time) != ends[-1]:
         raise DataError(f"time has {len(time)} rows but observations has {ends[-1]}")
-    steps = np.diff(np.asarray(time, dtype=np.float64))
+    with np.errstate(over="ignore"):
+        steps = np.diff(np.asarray(time, dtype=np.float64))
     within = np.ones(len(steps), dtype=np.bool_)
     within[ends[:-1] - 1] = False
     forward = steps[within & (steps > 0)]
-    if len(forward) == 0:
-        return {}
-    usual = float(np.median(forward))
+    usual = float(np.median(forward)) if len(forward) else math.inf
+    rate = 1 / usual
     oddities: list[tuple[str, NDArray[np.bool_], str]] = [
         (
             "error",
@@ -151,7 +155,8 @@ def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
             places = "; ".join(f"{place_of(int(row), ends)} (row {row})" for row in rows[:LISTED])
             more = f"; and {len(rows) - LISTED} more" if len(rows) > LISTED else ""
             findings.append([severity, f"time {what} At {places}{more}"])
-    return {"rate_hz": float(f"{1 / usual:.6g}"), "time_findings": findings}
+    known = {"rate_hz": float(f"{rate:.6g}")} if 0 < rate < math.inf else {}
+    return {**known, "time_findings": findings}
 
 
 def _is_clock(values: NDArray[Any]) -> bool:

@@ -134,7 +134,7 @@ def _image(arrays: Arrays, metadata: bytes) -> io.BytesIO:
     """The bytes of the sealed file.
 
     HDF5 writes to memory and plain Python to the disk: on a full disk h5py ends the process by
-    SIGSEGV (reliability.md 0.3), Python with an error we can name.
+    SIGSEGV, Python with an error we can name.
     """
     image = io.BytesIO()
     with h5py.File(image, "w", userblock_size=_BLOCK) as file:

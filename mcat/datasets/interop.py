@@ -23,7 +23,13 @@ from mcat.datasets.hdf5 import facts, read_dataset
 from mcat.datasets.tables import read_csv, read_parquet
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
-from mcat.errors import DataError, MissingInputError, UsageError, printable
+from mcat.errors import (
+    CannotCreateError,
+    DataError,
+    MissingInputError,
+    UsageError,
+    printable,
+)
 from mcat.safe_io import StrPath, new_file, read_json, write_json
 from mcat.workplaces import new_folder
 
@@ -135,6 +141,8 @@ def export_minari(
     content = _minari_file(store)
     described = _minari_metadata(store, metadata, dataset_id, len(content.getbuffer()))
     final = _minari_root(root) / dataset_id
+    if overwrite and final.is_dir() and not (final / "data" / "metadata.json").is_file():
+        raise CannotCreateError(f"{final} is no Minari data set and will not be replaced")
     with new_folder(final, overwrite=overwrite) as folder:
         (folder / "data").mkdir()
         with new_file(folder / "data" / "main_data.hdf5") as part:

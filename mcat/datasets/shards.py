@@ -128,9 +128,10 @@ class ShardFolder:
 
     def discard(self, kept: int = 0) -> None:
         """Forgets all shards but the first ones, from the last on: a kill leaves a row of them."""
+        keep = {self._path(number) for number in range(kept)}
         with io_errors(self.folder, "write"):
             for path in reversed(self._files()):
-                if path not in map(self._path, range(kept)):
+                if path not in keep:
                     path.unlink()
 
     def _take_over(self) -> None:

@@ -26,6 +26,8 @@ from mcat.datasets.untrusted import TABLE_COLUMN, TIMES, budget_for
 from mcat.errors import DataError, UsageError, printable
 from mcat.safe_io import StrPath, open_input
 
+MAX_COLUMNS = 10_000
+
 _VECTORS = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
 _SCALARS = {"reward": "rewards", "terminal": "terminals", "timeout": "timeouts"}
 _NAMES = {array: f"{name}_0" for name, array in _VECTORS.items()}
@@ -114,6 +116,8 @@ def _check_header(path: StrPath, header: list[str]) -> list[str]:
     """The columns that are left out; those that are read must be complete."""
     if not header:
         raise DataError(f"{path}: the file is empty")
+    if len(header) > MAX_COLUMNS:
+        raise DataError(f"{path}: {len(header):,} columns, a log has {MAX_COLUMNS:,} at most")
     names = [name for name in header if TABLE_COLUMN.fullmatch(name)]
     ignored = [name for name in header if not TABLE_COLUMN.fullmatch(name)]
     found = {name: _numbered(names, name) for name in _VECTORS}

@@ -1,6 +1,6 @@
 """`Episodes`: read access to transitions in whole episodes.
 
-Histories and futures are never stored: they are gathered by index (algorithms.md A21).
+Histories and futures are never stored: they are gathered by index.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Episodes:
         return Transitions(wanted, *taken)
 
     def histories(self, indices: ArrayLike, k: int) -> tuple[Floats, Floats]:
-        """What happened in the `k` steps before each of these transitions (algorithms.md §1.4).
+        """What happened in the `k` steps before each of these transitions.
 
         The newest step is last, the transition itself is not included, and steps before the
         episode began are zero.

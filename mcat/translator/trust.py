@@ -27,7 +27,7 @@ from mcat.datasets.views import Episodes
 from mcat.translator.context import ContextModel, train_context
 from mcat.translator.fit import LearnedTranslator
 from mcat.translator.limits import require_actions
-from mcat.translator.networks import take_step
+from mcat.translator.networks import CONSTANT, take_step
 from mcat.translator.windows import past_of, split_episodes
 from mcat.types import PolicyFunction
 
@@ -36,6 +36,7 @@ STRETCHES, STUDENT = 10, 2.26  # an interval of 95 % from as many means
 CLOSE = 0.35  # machines that differ by less, errors included, do the same
 FAR = 0.25  # more than this between best and wanted, and the target cannot do it
 BLIND = 0.5  # models that are off by more do not know what actions do
+VARIED = 0.1  # logs in which less is done than the state explains show nothing of what actions do
 
 Grade = Literal["unknown", "same", "cannot", "little", "limited", "fair", "good"]
 
@@ -54,6 +55,7 @@ class Trust:
         missed: The part of it that is plainly in their errors on held-out steps.
         scatter: The rest of those errors: noise, or what is not learned yet.
         improving: The share of them that twice the training took away.
+        variety: Share of what was done that the state does not explain, in the log with less of it.
         no_equivalent: Share of source actions to whose effect neither model of the target comes
             near, by more than they are off themselves.
         per_dimension_untranslated: The first for each dimension of the state; squares add up.
@@ -68,6 +70,7 @@ class Trust:
     missed: float
     scatter: float
     improving: float
+    variety: float
     no_equivalent: float
     per_dimension_untranslated: tuple[float, ...]
     per_dimension_translated: tuple[float, ...]
@@ -76,15 +79,17 @@ class Trust:
     def grade(self) -> Grade:
         """What is shown; nothing good is said of what the models cannot see."""
         gap, left, error = self.untranslated, self.translated, self.model_error
-        if gap + error <= CLOSE:
+        if gap + error <= CLOSE and self.variety >= VARIED:
             return "same"
-        if not (error <= BLIND and error <= gap / 2):  # nor NaN
+        if not (error <= BLIND and error <= gap / 2 and self.variety >= VARIED):  # nor NaN
             return "unknown"
         beyond = self.reachable > max(FAR, 2 * error)
         if self.closer[0] <= 0 or left > 0.9 * gap:
             return "cannot" if beyond else "little"
         if beyond:
             return "limited"
+        if left > gap / 2:
+            return "little"
         return "good" if left + error <= CLOSE else "fair"
 
     def sentences(self) -> list[str]:
@@ -112,6 +117,11 @@ class Trust:
         return _VERDICTS[self.grade] + (f" {self._advice()}" if self.grade == "unknown" else "")
 
     def _advice(self) -> str:
+        if self.variety < VARIED:
+            return (
+                "In one of the logs the state explains all that was done, so that nobody can know"
+                " what other actions do: add noise to them."
+            )
         if self.improving > 0.1 or 2 * self.missed**2 > self.model_error**2:
             return "Train longer (a larger preset); the models are still improving."
         if self.scatter > BLIND:
@@ -120,13 +130,14 @@ class Trust:
 
 
 _VERDICTS: dict[Grade, str] = {
-    "unknown": "Cannot tell: the models are off by too much for what they would have to see.",
+    "unknown": "Cannot tell: the models know too little for what they would have to compare.",
     "same": "The machines hardly differ: expect no gain from translating.",
-    "cannot": "Low trust: the target cannot do what the source did.",
-    "little": "Low trust: translating changes little. Longer training, or more data of the target"
-    " and of the policy to be moved, should help.",
-    "limited": "Limited trust: steps come closer, but the target cannot do all that the source"
-    " did. It may do worse than the policy as it is: try both where failing is cheap.",
+    "cannot": "Low trust: as far as the logs show, the target cannot do what the source did.",
+    "little": "Low trust: translating leaves more than half of the distance. Longer training, or"
+    " more data of the target and of the policy to be moved, should help.",
+    "limited": "Limited trust: steps come closer but, as far as the logs show, the target cannot do"
+    " all that the source did. It may do worse than the policy as it is: try both where failing is"
+    " cheap.",
     "fair": "Fair trust: translating is shown to help, and something is left. Try it with care.",
     "good": "Good trust: translated, the target does what the source did.",
 }
@@ -237,6 +248,7 @@ def estimate_trust(
         missed=(missed / effect) ** 0.5,
         scatter=max(0.0, (home + fitted) / 2 / effect - ignorance) ** 0.5,
         improving=1 - (fitted / max(judge, 1e-12)) ** 0.5,
+        variety=min(_variety(log, seed) for log in (source, target)),
         no_equivalent=float((nearest > max(FAR**2, 4 * ignorance)).float().mean()),
         per_dimension_untranslated=_per_dimension(models, by_judge["as is"], effect),
         per_dimension_translated=_per_dimension(models, by_judge["moved"], effect),
@@ -296,6 +308,28 @@ def _linear_part(errors: Tensor, action: Tensor) -> float:
     chance = np.square(wrong - found).sum(axis=0) * lines / max(1, rows - lines - 1)
     explained = np.square(found).sum(axis=0) - chance
     return float(explained.clip(0).sum() / rows)
+
+
+def _variety(log: Episodes, seed: int) -> float:
+    """Share of the actions' variance that a function of the state, fitted to one half, leaves.
+
+    Where actions follow from states, models may ascribe to one what the other did, and agree.
+    """
+    steps = np.unique(np.linspace(0, len(log) - 1, 4 * ROWS).astype(np.int64))
+    states, actions = (log.column(k)[steps].astype(float) for k in ("observations", "actions"))
+    states = (states - states.mean(axis=0)) / states.std(axis=0).clip(1e-6)
+    rng = np.random.default_rng(seed)
+    kinks = max(1, min(200, len(steps) // 20))
+    bent = states @ rng.normal(size=(states.shape[1], kinks)) / states.shape[1] ** 0.5
+    bent = (bent + rng.uniform(-2, 2, kinks)).clip(0)
+    seen = np.hstack([np.ones((len(steps), 1)), states, bent])
+    half = len(steps) // 2
+    ridge = 1e-4 * half * np.eye(seen.shape[1])
+    fitted = np.linalg.solve(seen[:half].T @ seen[:half] + ridge, seen[:half].T @ actions[:half])
+    left = np.square(actions[half:] - seen[half:] @ fitted).mean(axis=0)
+    moves = actions.std(axis=0) > CONSTANT
+    share = left[moves] / actions.var(axis=0)[moves]
+    return float(share.clip(0, 1).mean()) if moves.any() else 0.0
 
 
 def _interval(before: NDArray[np.float32], after: NDArray[np.float32]) -> tuple[float, float]:

@@ -256,6 +256,19 @@ def test_one_of_four_racing_processes_wins(tmp_path, clean, locking, races):
         out.unlink()
 
 
+@pytest.mark.parametrize("races", [3, pytest.param(50, marks=pytest.mark.slow)])
+def test_of_three_resuming_processes_one_goes_on_and_none_spoils_it(tmp_path, clean, races):
+    for number in range(races):
+        out = tmp_path / f"{number}.h5"
+        assert wait(spawn(out, before=limit_files(25_000))) == 74  # leaves some shards
+        codes = sorted(wait(child) for child in [spawn(out, resume=True) for _ in range(3)])
+        assert codes[0] == 0
+        assert set(codes) <= {0, 73}  # 0 also for one that finds it finished
+        assert content_hash(out) == clean[0]
+        assert [p.name for p in tmp_path.iterdir()] == [out.name]
+        out.unlink()
+
+
 # ---- outputs that cannot be
 
 

@@ -207,6 +207,32 @@ def test_times_are_looked_at(tmp_path, change, found):
     assert metadata["rate_hz"] == pytest.approx(50, rel=1e-3)
 
 
+def stop_the_clock(time):
+    time[:] = 4
+
+
+def run_backwards(time):
+    time *= -1
+
+
+def jump_to_the_end_of_numbers(time):
+    time[30:] = 1e308
+    time[31:] = -1e308
+
+
+@pytest.mark.parametrize("change", [stop_the_clock, run_backwards, jump_to_the_end_of_numbers])
+def test_a_clock_that_is_broken_has_no_clean_bill(tmp_path, change):
+    store, metadata = load(to_csv(tmp_path / "log.csv", times(change)))
+    assert "time" in str(check(store, metadata)[0])
+    assert np.isfinite(metadata.get("rate_hz", 0))
+
+
+def test_an_episode_that_is_a_group_is_no_array_of_ours(tmp_path):
+    with h5py.File(tmp_path / "main_data.h5", "w") as file:
+        file.create_group("episode_0/observations")
+    assert "it has no observations, actions, but episode_0" in refusal(tmp_path / "main_data.h5")
+
+
 def test_every_sixth_row_missing_is_counted(tmp_path):
     table = make_log(episode=None, time=np.arange(ROWS) * 0.02)
     keep = np.arange(ROWS) % 6 != 3
@@ -299,9 +325,11 @@ def test_damaged_parquet_is_bad_data_in_one_line(tmp_path):
 
 
 def test_a_wide_header_takes_no_quadratic_time(tmp_path):
-    names = [f"obs_{i}" for i in range(40_000)]
-    (tmp_path / "wide.csv").write_text(",".join([*names, "obs_7"]) + "\n1\n")
-    refusal(tmp_path / "wide.csv")
+    names = [f"obs_{i}" for i in range(9_000)]
+    (tmp_path / "wide.csv").write_text(",".join([*names, "act_0", "obs_7"]) + "\n1\n")
+    assert "there is no column obs_9000" in refusal(tmp_path / "wide.csv")
+    (tmp_path / "wide.csv").write_text(",".join(f"rewart{i}" for i in range(50_000)) + "\n1\n")
+    assert "50,000 columns, a log has 10,000 at most" in refusal(tmp_path / "wide.csv")
 
 
 # ---- sizes

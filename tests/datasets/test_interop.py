@@ -175,6 +175,14 @@ def test_a_failed_export_leaves_nothing_and_spoils_nothing(minari_root):
     assert [path.name for path in (minari_root / ID).parent.iterdir()] == ["cripple3-v0"]
 
 
+def test_a_folder_that_is_no_data_set_is_never_replaced(minari_root):
+    (minari_root / ID).mkdir(parents=True)
+    (minari_root / ID / "thesis.txt").write_text("precious")
+    with pytest.raises(CannotCreateError, match="no Minari data set"):
+        export_minari(make_store(), {}, ID, overwrite=True)
+    assert (minari_root / ID / "thesis.txt").read_text() == "precious"
+
+
 def test_of_two_exports_of_one_id_the_later_fails(minari_root):
     """The other process is at it: ours is refused before it begins, theirs untouched."""
     with new_folder(minari_root / ID) as folder:

@@ -77,6 +77,7 @@ def trust(rng, size):
         missed=0.0127,
         scatter=0.718,
         improving=0.05,
+        variety=0.6,
         no_equivalent=0.23,
         per_dimension_untranslated=(after * 1.4).tolist(),
         per_dimension_translated=after.tolist(),

@@ -157,6 +157,8 @@ def test_no_training_is_exactly_the_guess(mirrored):
     np.testing.assert_array_equal(
         translator.translate(states, np.sign(actions)), np.sign(actions)[:, [1, 0]]
     )
+    with pytest.raises(UsageError, match="outside"):
+        translator.translate(states, 3 * np.sign(actions))
     exact = (torch.tensor(states) @ torch.tensor(WRONG.state_to_source).T).numpy()
     np.testing.assert_array_equal(translator.view(states), exact)
 
@@ -283,7 +285,7 @@ def test_the_report_is_json(tiny):
 def test_wrong_spaces_are_refused_before_training(mirrored, tiny):
     with pytest.raises(UsageError, match="maps 14 states and 4 actions"):
         fit_state(*mirrored, CORRESPONDENCES["mirror-x"], config=TINY, quiet=True)
-    with pytest.raises(UsageError, match=r"observations must have shape \(n, 3\)"):
+    with pytest.raises(UsageError, match=r"shape \(n, 3\) or \(3,\), not \(5, 4\)"):
         tiny.view(np.zeros((5, 4)))
     with pytest.raises(UsageError, match=r"actions must have shape \(5, 2\), not \(5, 3\)"):
         tiny.translate(np.zeros((5, 3)), np.zeros((5, 3)))

@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from mcat.datasets import EpisodeStore
 from mcat.errors import UsageError
 from mcat.translator import ActionConfig, ContextConfig, fit_pair
-from mcat.translator.trust import Trust, _interval, _linear_part, estimate_trust
+from mcat.translator.trust import (
+    VARIED,
+    Trust,
+    _interval,
+    _linear_part,
+    _variety,
+    estimate_trust,
+)
+from tests.translator.arm import MOTORS, log, run, track
 from tests.translator.systems import ACTIONS, CHANGES, linear_system
 from tests.translator.test_trust_outcomes import outcome, require_truth
 
@@ -53,12 +62,13 @@ def test_nothing_is_said_that_the_machine_does_not_bear_out(
 NAMES = ("untranslated", "translated", "reachable", "closer", "model_error")
 
 
-def found(*numbers, missed=0.0, scatter=0.0, improving=0.0, no_equivalent=0.0):
+def found(*numbers, missed=0.0, scatter=0.0, improving=0.0, variety=1.0, no_equivalent=0.0):
     return Trust(
         **dict(zip(NAMES, numbers, strict=True)),
         missed=missed,
         scatter=scatter,
         improving=improving,
+        variety=variety,
         no_equivalent=no_equivalent,
         per_dimension_untranslated=(),
         per_dimension_translated=(),
@@ -75,8 +85,9 @@ def found(*numbers, missed=0.0, scatter=0.0, improving=0.0, no_equivalent=0.0):
         (found(3.0, 0.2, 0.1, (2.7, 2.9), 0.6), "Cannot tell"),
         (found(float("nan"), 0.2, 0.1, (2.7, 2.9), 0.1), "Cannot tell"),
         (found(1.0, 0.99, 0.95, (-0.1, 0.1), 0.1), "target cannot do what"),
-        (found(1.0, 0.99, 0.2, (-0.1, 0.1), 0.1), "changes little"),
-        (found(1.0, 0.5, 0.2, (-0.1, 1.1), 0.1), "changes little"),  # closer by chance
+        (found(1.0, 0.99, 0.2, (-0.1, 0.1), 0.1), "more than half"),
+        (found(1.0, 0.6, 0.2, (0.3, 0.5), 0.1), "more than half"),
+        (found(1.0, 0.5, 0.2, (-0.1, 1.1), 0.1), "Low trust"),  # closer by chance
         (found(1.0, 0.8, 0.7, (0.1, 0.3), 0.1), "Limited"),
         (found(1.0, 0.5, 0.2, (0.4, 0.6), 0.1), "Fair"),
         (found(1.0, 0.2, 0.1, (0.7, 0.9), 0.1), "Good"),
@@ -106,6 +117,7 @@ def test_a_worse_model_never_makes_the_verdict_better():
         ({"improving": 0.3, "scatter": 2.0}, "Train longer"),
         ({"scatter": 2.0}, "more logs, or cleaner ones"),
         ({}, "more variety"),
+        ({"variety": 0.05, "improving": 0.3}, "add noise"),
     ],
 )
 def test_who_cannot_tell_says_what_it_takes(parts, advice):
@@ -116,6 +128,26 @@ def test_equivalents_are_not_spoken_of_by_models_that_do_not_know():
     known, blind = (found(1, 0.5, 0.5, (0.3, 0.6), e, no_equivalent=0.85) for e in (0.1, 0.7))
     assert "85 % of the source's actions have no equivalent" in " ".join(known.sentences())
     assert "equivalent" not in " ".join(blind.sentences())
+
+
+def test_nothing_is_known_of_actions_that_the_state_explains():
+    """A policy without noise: what it never did nobody can know, however well models agree."""
+    assert _variety(log(MOTORS["reversed"], 2, episodes=12), 0) > 0.3
+    assert _variety(alone(MOTORS["reversed"]), 0) < VARIED
+    for numbers in ((0.1, 0.1, 0.1, (-0.1, 0.1), 0.1), (1.0, 0.2, 0.1, (0.7, 0.9), 0.1)):
+        assert found(*numbers, variety=0.05).grade == "unknown"
+
+
+def alone(motors, episodes=12, steps=200):
+    seen, done, _ = run(
+        motors, lambda obs, _: track(obs), np.random.default_rng(3), episodes, steps
+    )
+    return EpisodeStore.from_arrays(
+        observations=seen[:, :-1].reshape(-1, 6),
+        actions=done.reshape(-1, 2),
+        next_observations=seen[:, 1:].reshape(-1, 6),
+        episode_ends=np.arange(1, episodes + 1) * steps,
+    )
 
 
 def test_a_straight_line_finds_what_a_model_missed():
