@@ -100,6 +100,8 @@ SWITCHES = [
     ("--margin 0.5", {"mcat.selection.margin": 0.5}),
     ("--credit learned", {"mcat.credit.kind": "learned"}),
     ("--credit uniform", {"mcat.credit.kind": "uniform"}),
+    ("--learner crossq", {"mcat.learner": "crossq"}),
+    ("--episode-lengths 50,200", {"episode_lengths": [50, 200]}),
     ("--evaluate-every 7", {"evaluate_every": 7}),
     ("--episodes 11", {"evaluation_episodes": 11}),
     ("--threads 2", {"threads": 2}),
@@ -196,7 +198,8 @@ def test_a_run_is_named_after_what_makes_it_another(changes, name):
 
 def test_no_two_experiments_share_a_name():
     values = {"--delay": 10, "--translator": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
-              "--target-context": "online", "--credit": "uniform"}  # fmt: skip
+              "--target-context": "online", "--credit": "uniform", "--learner": "td3",
+              "--episode-lengths": "none"}  # fmt: skip
     configs = [
         overlay(PRESETS["fast"], {item.key: values.get(item.flag, item.value)})
         for item in EXPERIMENTS
@@ -210,7 +213,7 @@ BAD_CALLS = [
     ("--preset papper", 2, "unknown preset 'papper': did you mean paper"),
     ("--preset unicorn", 2, "unknown preset 'unicorn': choose from cpu, fast"),
     ("--set td3.discount=1", 2, "unknown key 'td3.discount': did you mean mcat.td3.discount?"),
-    ("--set mcat.tranfer=1", 2, "did you mean mcat.transfer"),
+    ("--set mcat.tranfer=1", 2, "did you mean mcat.learner or mcat.transfer"),
     ("--set mcat=1", 2, "mcat is a group, not '1'"),
     ("--set steps", 2, "--set takes KEY=VALUE"),
     ("--set =3", 2, "unknown key ''"),
@@ -221,7 +224,11 @@ BAD_CALLS = [
     ("--delay 0", 2, "delay must be at least 1"),
     ("--threads 0", 2, "threads must be at least 1"),
     ("--margin wide", 2, "mcat.selection.margin takes a number, not 'wide'"),
-    ("--credit some", 2, "mcat.credit.kind takes none or uniform or learned, not 'some'"),
+    (
+        "--credit some",
+        2,
+        "mcat.credit.kind takes none or uniform or ridge or learned or auto, not 'some'",
+    ),
     ("--translator mine", 2, "mcat.translator takes ours or cycle, not 'mine'"),
     ("--transfer-loss l2", 2, "mcat.action.loss takes l1 or nll, not 'l2'"),
     ("--target-context now", 2, "mcat.target_context takes task_mean or online, not 'now'"),
@@ -230,8 +237,12 @@ BAD_CALLS = [
     ("--family halfcheetah-mass-set3 --task-set 1", 2, "not halfcheetah-mass-set3"),
     ("--config nowhere.toml", 66, "nowhere.toml"),
     ("--config broken.toml", 65, "broken.toml: not a TOML file: Invalid value (at line 2"),
-    ("--config other.toml", 2, "unknown key 'mcat.td3.discont': did you mean mcat.td3.discount"),
-    ("--config preset.toml", 2, "unknown preset '['fast']'"),
+    (
+        "--config other.toml",
+        2,
+        "unknown key 'mcat.td3.discont': did you mean mcat.crossq.discount or mcat.td3.discount",
+    ),
+    ("--config preset.toml", 2, "unknown preset \"['fast']\""),
     ("--resume nowhere", 66, "nowhere is no run of mcat metatrain"),
     ("--resume exists", 66, "exists is no run of mcat metatrain"),
     ("--resume nowhere --steps many", 66, "nowhere"),
