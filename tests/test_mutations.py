@@ -449,14 +449,14 @@ def subjects(*awaited: str) -> list[Any]:
     return [pytest.param(name, marks=[mark] * (name in awaited)) for name in SUBJECTS]
 
 
-@pytest.mark.parametrize("name", subjects("metrics.csv, resumed", "shards"))
+@pytest.mark.parametrize("name", subjects())
 def test_mutants_are_refused_in_one_line_or_read(name, originals, tmp_path):
     check_mutants(name, originals(SUBJECTS[name]), tmp_path, SUBJECTS[name].sample)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", subjects("metrics.csv, resumed", "shards", "translator"))
+@pytest.mark.parametrize("name", subjects())
 def test_mutants_are_refused_in_one_line_or_read_5000(name, originals, tmp_path):
     outcomes = check_mutants(name, originals(SUBJECTS[name]), tmp_path, 230)
     print(f"{name}: {outcomes}")

@@ -100,6 +100,12 @@ def read_dataset(path: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStor
     return episodes, metadata
 
 
+def is_sealed(path: StrPath) -> bool:
+    """Whether a file begins as those that mcat writes, sound or not."""
+    with open_input(path) as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
 def content_hash(path: StrPath) -> str:
     """A SHA-256 of the arrays and the metadata except the versions of the software."""
     episodes, metadata = read_dataset(path)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mcat.datasets.episodes import EpisodeStore
-from mcat.datasets.hdf5 import read_dataset, write_dataset
+from mcat.datasets.hdf5 import is_sealed, read_dataset, write_dataset
 from mcat.errors import CannotCreateError, DataError, UsageError
 from mcat.safe_io import PART, dump_json, io_errors, remove_stale_parts
 from mcat.workplaces import workplace
@@ -123,6 +123,8 @@ class ShardFolder:
             )
         if resume:
             self._take_over()
+        for path in self._files()[len(self.shards) :]:
+            self._require_ours(path)
         self.discard(kept=len(self.shards))
         remove_stale_parts(self.folder)
 
@@ -145,6 +147,16 @@ class ShardFolder:
                 break
             self.shards.append(shard)
 
+    def _require_ours(self, path: Path) -> None:
+        """Refuses to remove what only has the name of a shard."""
+        try:
+            _, metadata = read_dataset(path)
+            ours = "shard" in metadata
+        except DataError:
+            ours = is_sealed(path)  # damaged, but it was one of our files
+        if not ours:
+            raise _no_part_of_a_collection(path)
+
     def _read(self, path: Path) -> Shard | None:
         """What the shard says, None if it is damaged."""
         try:
@@ -154,9 +166,7 @@ class ShardFolder:
         try:
             shard, config = _shard(episodes, metadata), dict(metadata["config"])
         except (TypeError, KeyError, ValueError, AttributeError):
-            raise CannotCreateError(
-                f"{path} is no part of a collection: move it away or choose another output"
-            ) from None
+            raise _no_part_of_a_collection(path) from None
         require_same(config | {"steps": self.config["steps"]}, self.config, self.folder)
         return shard
 
@@ -198,9 +208,15 @@ def discard_shards(out: Path) -> None:
                 shards.begin(resume=False, overwrite=True)
 
 
+def _no_part_of_a_collection(path: Path) -> CannotCreateError:
+    return CannotCreateError(
+        f"{path} is no part of a collection: move it away or choose another output"
+    )
+
+
 def _shard(episodes: EpisodeStore, metadata: Mapping[str, Any]) -> Shard:
     rounds, steps = metadata["shard"], metadata["config"]["steps"]
-    if not all(type(number) is int for number in (steps, *rounds.values())):
+    if not all(type(number) is int and number >= 0 for number in (steps, *rounds.values())):
         raise ValueError("not whole numbers")
     return Shard(transitions=len(episodes), episodes=episodes.num_episodes, steps=steps, **rounds)
 
