@@ -443,20 +443,14 @@ def check_mutants(name: str, original: Path, tmp_path: Path, count: int) -> dict
     return outcomes
 
 
-def subjects(*awaited: str) -> list[Any]:
-    """All names; a repair of the reader is awaited of some, and shows by a failure here."""
-    mark = pytest.mark.xfail(strict=True, reason="its reader still raises what is no McatError")
-    return [pytest.param(name, marks=[mark] * (name in awaited)) for name in SUBJECTS]
-
-
-@pytest.mark.parametrize("name", subjects())
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_mutants_are_refused_in_one_line_or_read(name, originals, tmp_path):
     check_mutants(name, originals(SUBJECTS[name]), tmp_path, SUBJECTS[name].sample)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", subjects())
+@pytest.mark.parametrize("name", SUBJECTS)
 def test_mutants_are_refused_in_one_line_or_read_5000(name, originals, tmp_path):
     outcomes = check_mutants(name, originals(SUBJECTS[name]), tmp_path, 230)
     print(f"{name}: {outcomes}")

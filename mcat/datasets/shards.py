@@ -153,7 +153,8 @@ class ShardFolder:
             _, metadata = read_dataset(path)
             ours = "shard" in metadata
         except DataError:
-            ours = is_sealed(path)  # damaged, but it was one of our files
+            # Damaged, but it was one of our files; an empty one is a name claimed by a killed one.
+            ours = path.stat().st_size == 0 or is_sealed(path)
         if not ours:
             raise _no_part_of_a_collection(path)
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 
+import h5py
 import numpy as np
 import pytest
 
@@ -163,14 +164,22 @@ def test_what_a_killed_process_leaves_is_ours(tmp_path, left):
     assert os.listdir(tmp_path) == ["a.h5"]
 
 
-def test_a_data_set_of_ours_that_is_no_shard_is_refused(tmp_path):
-    run(tmp_path / "mine.h5")
+@pytest.mark.parametrize("options", [{"resume": True}, {"overwrite": True}], ids=str)
+@pytest.mark.parametrize("content", ["a data set", "a text", "HDF5"])
+def test_what_only_has_the_name_of_a_shard_is_refused(tmp_path, content, options):
     place = tmp_path / "a.h5.shards"
     place.mkdir()
-    (tmp_path / "mine.h5").rename(place / "shard-00001.h5")
+    path = place / "shard-00001.h5"
+    if content == "a data set":
+        run(path)
+    elif content == "HDF5":
+        with h5py.File(path, "w") as file:
+            file["thesis"] = [1, 2, 3]
+    else:
+        path.write_text("precious")
     before = tree(tmp_path)
     with pytest.raises(CannotCreateError, match=r"shard-00001\.h5 is no part of a collection"):
-        run(tmp_path / "a.h5", resume=True)
+        run(tmp_path / "a.h5", **options)
     assert tree(tmp_path) | {"a.h5.shards/lock": b""} == before | {"a.h5.shards/lock": b""}
 
 
@@ -195,7 +204,9 @@ def test_shards_in_the_wrong_place_are_collected_again(tmp_path):
     assert content_hash(tmp_path / "a.h5") == content_hash(tmp_path / "clean.h5")
 
 
-@pytest.mark.parametrize("change", [{"unstable": "1"}, {"next_round": 2.0}, {"file": 5}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"unstable": "1"}, {"next_round": 2.0}, {"next_round": -7}, {"file": 5}], ids=str
+)
 def test_a_shard_that_says_nonsense_is_refused(tmp_path, change):
     folder = stopped(tmp_path / "a.h5", 12)
     reseal(folder / "shard-00000.h5", **change)
