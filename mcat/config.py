@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mcat.errors import DataError, UsageError, unknown
-from mcat.safe_io import StrPath, io_errors
+from mcat.safe_io import StrPath, open_input
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -79,7 +79,7 @@ def read_toml(path: StrPath) -> dict[str, Any]:
     """
     import tomllib  # here because every command would wait for it
 
-    with io_errors(path, "read"), open(path, "rb") as file:
+    with open_input(path) as file:
         text = file.read()
     try:
         return tomllib.loads(text.decode())

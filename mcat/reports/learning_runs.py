@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mcat.agents.run_record import RunRecord, read_record
 from mcat.errors import DataError
-from mcat.safe_io import io_errors, load_safetensors
+from mcat.safe_io import load_safetensors, open_input
 
 Array = NDArray[np.float64]
 EMPTY: Array = np.zeros(0)
@@ -142,8 +142,8 @@ def _read_table(path: Path, notes: list[str]) -> tuple[list[str], list[tuple[int
     if not path.is_file():
         notes.append(f"{path}: not there (yet)")
         return [], []
-    with io_errors(path, "read"):
-        content = path.read_bytes()
+    with open_input(path) as file:
+        content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:
         notes.append(f"{path}: its last line is unfinished and left out")
