@@ -38,7 +38,7 @@ FAR = 0.25  # more than this between best and wanted, and the target cannot do i
 BLIND = 0.5  # models that are off by more do not know what actions do
 VARIED = 0.1  # logs in which less is done than the state explains show nothing of what actions do
 
-Grade = Literal["unknown", "same", "cannot", "little", "limited", "fair", "good"]
+Grade = Literal["unknown", "same", "cannot", "little", "limited", "partial", "fair", "good"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,9 @@ class Trust:
             return "limited"
         if left > gap / 2:
             return "little"
-        return "good" if left + error <= CLOSE else "fair"
+        if left + error <= CLOSE:
+            return "good"
+        return "fair" if left <= 2 * error else "partial"
 
     def sentences(self) -> list[str]:
         """What it means, for the engineer who has to decide."""
@@ -138,7 +140,10 @@ _VERDICTS: dict[Grade, str] = {
     "limited": "Limited trust: steps come closer but, as far as the logs show, the target cannot do"
     " all that the source did. It may do worse than the policy as it is: try both where failing is"
     " cheap.",
-    "fair": "Fair trust: translating is shown to help, and something is left. Try it with care.",
+    "partial": "Limited trust: steps come closer, but more is left than the models are off by. It"
+    " may do worse than the policy as it is: try both where failing is cheap.",
+    "fair": "Fair trust: steps come closer, and what is left the models cannot see. Try it with"
+    " care.",
     "good": "Good trust: translated, the target does what the source did.",
 }
 
