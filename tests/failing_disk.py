@@ -62,10 +62,11 @@ def main(folder, points, arguments):
         for number in (errno.EIO, errno.EROFS):
             out = folder / f"{at}-{number}"
             code, said, _ = command(filled(first, out), folder, int(at), number)
+            there = out.exists()
             begun = any(out.parent.glob(f"{out.name}*/*"))
-            resume = filled(again if begun or out.exists() else first, out)
+            resume = filled(again if begun or there else first, out)
             resumed, error, _ = command(resume, folder, NEVER, 0)
-            print(json.dumps({"at": int(at), "of": calls, "code": code, "said": said,
+            print(json.dumps({"at": int(at), "of": calls, "code": code, "there": there, "said": said,
                               "resumed": resumed, "error": error, "out": str(out)}))  # fmt: skip
 
 

@@ -44,7 +44,7 @@ from tests.agents.point_mass import (
 def small_and_fast():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "_tensorboard", lambda folder, until: None)  # slow to import
-        patch.setattr(safe_io, "_flush_to_disk", lambda path: None)  # no power fails here
+        patch.setattr(safe_io, "flush_to_disk", lambda path: None)  # no power fails here
         yield
 
 
