@@ -66,8 +66,9 @@ def main(folder, points, arguments):
             begun = any(out.parent.glob(f"{out.name}*/*"))
             resume = filled(again if begun or there else first, out)
             resumed, error, _ = command(resume, folder, NEVER, 0)
-            print(json.dumps({"at": int(at), "of": calls, "code": code, "there": there, "said": said,
-                              "resumed": resumed, "error": error, "out": str(out)}))  # fmt: skip
+            found = {"at": int(at), "of": calls, "code": code, "said": said, "there": there,
+                     "resumed": resumed, "error": error, "out": str(out)}  # fmt: skip
+            print(json.dumps(found))
 
 
 if __name__ == "__main__":
