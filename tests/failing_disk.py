@@ -63,8 +63,8 @@ def main(folder, points, arguments):
             out = folder / f"{at}-{number}"
             code, said, _ = command(filled(first, out), folder, int(at), number)
             there = out.exists()
-            begun = any(out.parent.glob(f"{out.name}*/*"))
-            resume = filled(again if begun or there else first, out)
+            begun = any(out.parent.glob(f"{out.name}*/[!.]*"))
+            resume = filled(again if begun or out.is_file() else first, out)
             resumed, error, _ = command(resume, folder, NEVER, 0)
             found = {"at": int(at), "of": calls, "code": code, "said": said, "there": there,
                      "resumed": resumed, "error": error, "out": str(out)}  # fmt: skip
