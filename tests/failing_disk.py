@@ -62,11 +62,13 @@ def main(folder, points, arguments):
         for number in (errno.EIO, errno.EROFS):
             out = folder / f"{at}-{number}"
             code, said, _ = command(filled(first, out), folder, int(at), number)
-            begun = any(out.parent.glob(f"{out.name}*/*"))
-            resume = filled(again if begun or out.exists() else first, out)
+            there = out.exists()
+            begun = any(out.parent.glob(f"{out.name}*/[!.]*"))
+            resume = filled(again if begun or out.is_file() else first, out)
             resumed, error, _ = command(resume, folder, NEVER, 0)
-            print(json.dumps({"at": int(at), "of": calls, "code": code, "said": said,
-                              "resumed": resumed, "error": error, "out": str(out)}))  # fmt: skip
+            found = {"at": int(at), "of": calls, "code": code, "said": said, "there": there,
+                     "resumed": resumed, "error": error, "out": str(out)}  # fmt: skip
+            print(json.dumps(found))
 
 
 if __name__ == "__main__":

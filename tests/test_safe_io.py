@@ -129,7 +129,7 @@ def test_one_of_several_racing_writers_wins(tmp_path, monkeypatch, hard_links):
         losers.clear()
 
 
-# Promise 7: whichever operating system call fails, the file is the old one or the new one.
+# Whichever operating system call fails, the file is the old one or the new one.
 CALLS = ["write", "fsync file", "replace", "link", "fsync folder", "open for fsync", "close"]
 
 
