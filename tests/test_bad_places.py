@@ -37,10 +37,6 @@ COMMANDS = {
 }
 
 
-# torch takes seconds over its first optimiser.
-NAMES = [pytest.param(n, marks=[pytest.mark.slow] * (n == "metatrain")) for n in COMMANDS]
-
-
 @pytest.fixture
 def public():
     """A folder that other users reach, with logs."""
@@ -86,7 +82,7 @@ def assert_one_line(code, said, seconds):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to become another user")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_read_only_folder_is_found_before_the_work(public, name):
     command = COMMANDS[name].format(public / "empty")
     if name == "metatrain":
@@ -95,7 +91,7 @@ def test_a_read_only_folder_is_found_before_the_work(public, name):
     assert os.listdir(public / "empty") == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_file_is_no_folder(public, name):
     (public / "file").write_text("precious")
     command = COMMANDS[name].format(public / "file")

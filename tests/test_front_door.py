@@ -215,6 +215,8 @@ def test_ctrl_c_is_quiet_from_the_first_import_on():
     child = subprocess.Popen(
         MCAT, env=os.environ | {"PYTHONPATH": path},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # What a shell starts in the background ignores Ctrl-C, and so do its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert child.stdout.readline() == "here\n"
     child.send_signal(signal.SIGINT)

@@ -314,7 +314,9 @@ SUBJECTS = {
     ),
     "policy": Subject(
         "policy.safetensors",
-        lambda folder: save_policy(folder / "policy.safetensors", make_agent(), TASK, {"step": 8}),
+        lambda folder: save_policy(
+            folder / "policy.safetensors", make_agent().actor, TASK, {"step": 8}
+        ),
         lambda folder: digest({"a": load_policy(folder / "policy.safetensors")(np.ones((1, 17)))}),
         spoil_signed_header,
         sealed=True,

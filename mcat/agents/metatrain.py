@@ -16,7 +16,13 @@ from mcat.agents.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.mcat import MCAT
 from mcat.agents.mcat_config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
-from mcat.agents.runs import create_run_folder, note_other_code, provenance, remove_stale_files
+from mcat.agents.runs import (
+    create_run_folder,
+    note_other_code,
+    provenance,
+    remove_stale_files,
+    require_free_folder,
+)
 from mcat.config import differences, from_json, overlay, to_json
 from mcat.errors import DataError, UsageError
 from mcat.formats import stamp
@@ -38,6 +44,7 @@ def metatrain(
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came; the run can be resumed.
     """
+    require_free_folder(out)
     with Interrupts() as stop:
         trainer = _trainer(config, out)
         create_run_folder(out)

@@ -87,21 +87,36 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
+def require_free_folder(path: Path) -> None:
+    """Find out whether a new run can have its folder, before anything is made.
+
+    Raises:
+        CannotCreateError: if there is something already, or it cannot be made.
+    """
+    with io_errors(path, "write"):
+        if (path.exists() or path.is_symlink()) and not _is_unborn(path):
+            raise CannotCreateError(
+                f"{path} exists already: go on with it by --resume or choose another folder"
+            )
+        place = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise CannotCreateError(f"cannot write {path}: {place} is read-only; choose another")
+
+
+def _is_unborn(path: Path) -> bool:
+    """Whether it is what a process killed before it wrote run.json leaves: hidden files, if any."""
+    return path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())
+
+
 def create_run_folder(path: Path) -> None:
     """Make the folder of a new run.
 
     Raises:
         CannotCreateError: if there is something already, or it cannot be made.
     """
+    require_free_folder(path)
     with io_errors(path, "write"):
-        # What a process killed before it wrote run.json leaves is hidden, and no run yet.
-        if path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir()):
-            return
-        if path.exists() or path.is_symlink():
-            raise CannotCreateError(
-                f"{path} exists already: go on with it by --resume or choose another folder"
-            )
-        path.mkdir(parents=True)
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def remove_stale_files(path: Path) -> None:

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcat.agents.run_record import RECORD_FILE, RECORD_FORMAT, read_record
-from mcat.agents.runs import create_run_folder, note_other_code, provenance, remove_stale_files
+from mcat.agents.runs import (
+    create_run_folder,
+    note_other_code,
+    provenance,
+    remove_stale_files,
+    require_free_folder,
+)
 from mcat.agents.train_config import RESUME_MAY_CHANGE, TrainConfig
 from mcat.config import differences
 from mcat.errors import DataError, MissingInputError, UsageError
@@ -33,6 +39,8 @@ def train(config: TrainConfig, announce: Callable[[str], None] = lambda text: No
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came and everything is saved.
     """
+    if not config.resume:
+        require_free_folder(config.out)
     import torch  # a run that cannot go on is told of before the seconds it takes
 
     from mcat.agents.trainer import Trainer

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from mcat.agents import reproduce as reproducing
-from mcat.agents import transfer
+from mcat.agents import transfer, transfer_jobs
 from mcat.agents.paper_tables import TABLES, Row, Table
 from mcat.agents.reproduce import ReproduceConfig, reproduce
 from mcat.agents.transfer import translate
@@ -56,8 +56,8 @@ def trained(logs, tmp_path_factory):
         return found[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        real = transfer.translate_pair
-        patch.setattr(transfer, "translate_pair", job)
+        real = transfer_jobs.translate_pair
+        patch.setattr(transfer_jobs, "translate_pair", job)
         translate(config(logs, tmp_path_factory.mktemp("trained") / "out"))
     return found[0]
 
@@ -65,7 +65,7 @@ def trained(logs, tmp_path_factory):
 @pytest.fixture
 def quick(trained, monkeypatch):
     """Translations that need not learn: deaths while learning touch no file."""
-    monkeypatch.setattr(transfer, "translate_pair", lambda *args: trained)
+    monkeypatch.setattr(transfer_jobs, "translate_pair", lambda *args: trained)
     monkeypatch.setattr(transfer, "provenance", lambda: {"command": "mcat"})
 
 
@@ -153,7 +153,7 @@ def check_reproduction(tmp_path, monkeypatch, *, every):
 @pytest.fixture
 def quick_cells(trained, monkeypatch):
     found = {"policy": "none", "matrix": {}}
-    monkeypatch.setattr(transfer, "translate_many", lambda *args: (trained[0], found))
+    monkeypatch.setattr(transfer_jobs, "translate_many", lambda *args: (trained[0], found))
     monkeypatch.setattr(reproducing, "summarise", lambda config: {})
 
 
@@ -181,7 +181,7 @@ def never(monkeypatch):
     def job(*args):
         pytest.fail("learned")
 
-    monkeypatch.setattr(transfer, "translate_pair", job)
+    monkeypatch.setattr(transfer_jobs, "translate_pair", job)
 
 
 def test_a_second_translation_to_one_folder_is_refused_before_it_learns(tmp_path, logs, never):
@@ -223,13 +223,13 @@ def test_a_result_that_does_not_fit_leaves_nothing(tmp_path, logs, quick, limit)
 @pytest.mark.parametrize("left", [0, 8192, 32_768])
 def test_a_disk_that_fills_meanwhile_leaves_nothing(tmp_path, logs, quick, monkeypatch, left):
     disk = tmp_path / "disk"
-    job = transfer.translate_pair
+    job = transfer_jobs.translate_pair
 
     def filling(*args):
         (disk / "filler").write_bytes(b"\0" * (shutil.disk_usage(disk).free - left))
         return job(*args)
 
-    monkeypatch.setattr(transfer, "translate_pair", filling)
+    monkeypatch.setattr(transfer_jobs, "translate_pair", filling)
     with small_disk(disk, "5M"):
         with pytest.raises(StorageError, match="free some space"):
             translate(config(logs, disk / "ab"))

@@ -211,7 +211,7 @@ def test_damaged_shards_are_collected_again(tmp_path, damage):
     if damage == "missing shard":
         last.unlink()
     elif damage == "extra files":
-        (folder / "shard-00002.h5").write_text("left by a killed process")
+        (folder / "shard-00002.h5").touch()  # a name that a killed process had claimed
         (folder / ".shard-00002.h5.part-0123456789abcdef0123456789abcdef").touch()
     else:
         target = first if damage == "first shard" else last
