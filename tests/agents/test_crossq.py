@@ -200,7 +200,7 @@ def test_imitated_rows_teach_but_do_not_enter_the_statistics():
 def test_it_learns_to_copy_its_observation():
     agent = CrossQ(1, 1, CrossQConfig(hidden=(32, 32)), generator())
     rng = np.random.default_rng(0)
-    for _ in range(1000):
+    for _ in range(500):
         s, a = (torch.from_numpy(rng.uniform(-0.9, 0.9, (64, 1)).astype(np.float32)) for _ in "sa")
         agent.update(Batch(s, a, 1 - (s - a).abs(), torch.zeros_like(s), torch.ones_like(s)))
     states = np.linspace(-0.8, 0.8, 50)[:, np.newaxis]
@@ -214,7 +214,7 @@ def test_truncation_bootstraps_and_termination_does_not(terminal, expected, tole
     """Reward 1, five steps, discount 0.9; the step is seen only where it matters."""
     agent = CrossQ(1, 1, CrossQConfig(hidden=(32,), learning_rate=3e-3, discount=0.9), generator())
     rng = np.random.default_rng(0)
-    for _ in range(2000):
+    for _ in range(1000):
         step = rng.integers(5, size=(64, 1)).astype(np.float32)
         seen = torch.from_numpy(step / 5 if terminal else np.zeros_like(step))
         after = torch.from_numpy((step + 1) / 5 if terminal else np.zeros_like(step))
