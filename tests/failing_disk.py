@@ -57,10 +57,10 @@ def main(folder, points, arguments):
     def filled(text, out):
         return [str(out) if word == "{}" else word for word in text.split()]
 
-    _, _, calls = command(filled(first, folder / "clean"), folder, NEVER, 0)
+    _, _, calls = command(filled(first, folder / "clean.h5"), folder, NEVER, 0)
     for at in np.unique(np.linspace(1, calls, points).astype(int)):
         for number in (errno.EIO, errno.EROFS):
-            out = folder / f"{at}-{number}"
+            out = folder / f"{at}-{number}.h5"
             code, said, _ = command(filled(first, out), folder, int(at), number)
             there = out.exists()
             begun = any(out.parent.glob(f"{out.name}*/[!.]*"))

@@ -52,12 +52,12 @@ def faults(shim, folder, points, command, again):
 
 def check_collect(shim, tmp_path, points):
     found = faults(shim, tmp_path / "disk", points, COLLECT, f"{COLLECT} --resume")
-    clean = (tmp_path / "disk/clean").read_bytes()
+    clean = (tmp_path / "disk/clean.h5").read_bytes()
     for fault in found:
         assert fault["resumed"] == 0, fault
         assert Path(fault["out"]).read_bytes() == clean
     assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == sorted(
-        ["clean", *(Path(fault["out"]).name for fault in found)]
+        ["clean.h5", *(Path(fault["out"]).name for fault in found)]
     )
     return len(found)
 
@@ -75,7 +75,7 @@ def test_metatrain_on_a_disk_that_fails_for_good(shim, tmp_path):
         shim, tmp_path / "disk", 12, f"{METATRAIN} --out {{}}", "metatrain --quiet --resume {}"
     )
     assert len(found) == 24
-    clean, _ = load_safetensors(tmp_path / "disk/clean/policy.safetensors")
+    clean, _ = load_safetensors(tmp_path / "disk/clean.h5/policy.safetensors")
     for fault in found:
         assert fault["resumed"] == 0 or "steps already" in fault["error"], fault
         policy, _ = load_safetensors(Path(fault["out"]) / "policy.safetensors")

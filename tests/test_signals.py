@@ -116,7 +116,7 @@ def assert_equal(found, expected):
 @pytest.mark.parametrize(
     ("command", "again", "signals"),
     [
-        (TRAIN, f"{TRAIN} --resume", 10),
+        (TRAIN, "train --resume run", 10),
         (f"{METATRAIN} --out run", "metatrain --resume run", 6),
     ],
     ids=["train", "metatrain"],
