@@ -120,7 +120,7 @@ def test_a_run_is_evaluated_on_its_own_task(capsys):
 def test_runs_of_both_commands_are_plotted_together(capsys, tmp_path):
     code, out, err = mcat(f"plot trained meta --out {tmp_path / 'p'}", capsys)
     assert code == 0, err
-    assert "| hopper-size0.06-horizon30 | td3 | 0 | 60 |" in out
+    assert "| hopper-size0.06-horizon30 | crossq | 0 | 60 |" in out
     assert "| halfcheetah-armature | fast | 0 |" in out
     assert (tmp_path / "p/learning-curves.png").is_file()
     assert not [line for line in err.splitlines() if "trained" in line]  # nothing is amiss

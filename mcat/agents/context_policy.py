@@ -107,6 +107,14 @@ class ContextPolicy:
         """The tasks it was trained on, where its file says so."""
         return str(self.metadata.get("family", "other tasks"))
 
+    def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
+        """Refused: what it does depends on the episode so far.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("this policy remembers: act with policy.begin(), anew for every episode")
+
     def begin(self) -> Deployment:
         """The policy at the start of episodes, with an empty memory."""
         return Deployment(self)

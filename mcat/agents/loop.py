@@ -36,7 +36,7 @@ from mcat.datasets.rollout import roll_out
 from mcat.errors import MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
-from mcat.safe_io import Arrays, io_errors
+from mcat.safe_io import Arrays, io_errors, is_file
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
@@ -102,6 +102,8 @@ class MetaTrainer:
                 self.seals.append(save_round(self.rounds, self.iteration, new))
                 self._save()
                 progress.advance(self.step - progress.done, note=self._note(new))
+        if not is_file(self.out / POLICY_FILE):  # somebody removed it from a finished run
+            self._save_policy()
         return MetaTrainResult(
             out=self.out,
             policy=self.out / POLICY_FILE,

@@ -138,7 +138,7 @@ def _of_task(config: dict[str, Any]) -> dict[str, Any]:
     name = task.replace(delay=1).label()
     return {
         "family": name,
-        "preset": "td3",
+        "preset": _text(config.get("learner", "td3")),  # of runs before there was a choice
         "train": (name,),
         "test": (),
         "horizon": task.horizon,

@@ -95,9 +95,8 @@ def require_free_folder(path: Path) -> None:
     """
     with io_errors(path, "write"):
         if (path.exists() or path.is_symlink()) and not _is_unborn(path):
-            raise CannotCreateError(
-                f"{path} exists already: go on with it by --resume or choose another folder"
-            )
+            way_out = "go on with it by --resume or choose" if path.is_dir() else "choose"
+            raise CannotCreateError(f"{path} exists already: {way_out} another folder")
         place = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
         if not os.access(place, os.W_OK | os.X_OK):
             raise CannotCreateError(f"cannot write {path}: {place} is read-only; choose another")

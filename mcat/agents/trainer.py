@@ -299,8 +299,12 @@ class Trainer:
         tensors, state = checkpoint
         with misfits(self.checkpoints):
             step, steps = state["step"], self.config.steps
-            if step > steps or (step == steps and not self._policy_path(step).is_file()):
-                raise UsageError(f"{self.config.out} has made {step} steps already: ask for more")
+            gone = step == steps and not self._policy_path(step).is_file()
+            if step > steps or gone:
+                but = f", but {self._policy_path(step).name} is not there" if gone else ""
+                raise UsageError(
+                    f"{self.config.out} has made {step} steps already{but}: ask for more by --steps"
+                )
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
             take_over(self, _COUNTERS, state)

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE|FOLDER",
               help="Where to write (default: <task>.h5 here).")  # fmt: skip
 @click.option("--resume", is_flag=True,
-              help="Go on with a collection that was stopped; --steps may change.")  # fmt: skip
+              help="Go on with a collection that was stopped; until it is finished --steps may "
+              "change.")  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
 @click.option("--max-unstable", default=0.01, show_default=True, type=click.FloatRange(0, 1),
               help="Share of episodes that may diverge.")  # fmt: skip

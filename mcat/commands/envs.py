@@ -115,7 +115,7 @@ def check(names: tuple[str, ...], seed: int) -> int:
 @click.option("--family", "family_name", help="Picture every task of a family side by side.")
 @click.option("--gallery", is_flag=True, help="Picture every robot side by side.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help=".png, .gif or .mp4")
-@click.option("--steps", default=None, type=click.IntRange(0), metavar="N",
+@click.option("--steps", default=None, type=click.IntRange(0, 100_000), metavar="N",
               help="Steps to film, or to take before the picture.")  # fmt: skip
 @click.option("--policy", default="none", show_default=True, callback=policy_name,
               help="none, random, scripted, good, mediocre, a policy file or a run.")  # fmt: skip

@@ -152,10 +152,10 @@ def collect(
             _collect_shards(config, policy, shards, stop, workers=workers, quiet=quiet)
             episodes = shards.merged()
             write_dataset(path, episodes, _metadata(config, shards, versions), overwrite=overwrite)
-        except StorageError as error:
-            raise StorageError(
-                f"{error}; {shards.transitions:,} of {config.steps:,} transitions are safe,"
-                " run again with --resume"
+        except (StorageError, CannotCreateError) as error:
+            raise type(error)(
+                f"{error}; {shards.transitions:,} of {config.steps:,} transitions are safe:"
+                " run again to go on (mcat collect with --resume)"
             ) from error
         shards.discard()
     return _summary(path, episodes, shards.unstable, started)

@@ -37,6 +37,7 @@ _OTHER_NAMES = {
     "episode_ends": (
         "episode", "episodes", "episodeid", "episodeindex", "episodeidx", "episodenumber",
         "episodenr", "episodeends", "ep", "epid", "eps", "traj", "trajid", "trajectory",
+        "run", "runid", "trial", "trialid", "rollout", "rolloutid",
         "trajectoryid", "trajectoryindex",
     ),
 }  # fmt: skip

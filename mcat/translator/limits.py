@@ -42,7 +42,9 @@ def require_actions(actions: ArrayLike, rows: int, size: int) -> NDArray[np.floa
         raise UsageError(f"a policy's actions must be an array, not this {kind}") from None
     if found.shape != (rows, size) and not (rows == 1 and found.shape == (size,)):
         raise UsageError(f"a policy's actions must have shape ({rows}, {size}), not {found.shape}")
+    if not np.isfinite(found).all():
+        raise UsageError("the policy's actions are NaN or infinite: was an observation?")
     worst = float(np.abs(found).max(initial=0.0))
-    if not worst <= 1 + ROUNDING:  # nor NaN
+    if worst > 1 + ROUNDING:
         raise UsageError(f"the policy's action is {worst:g}, outside [-1, 1]: {_HOW}")
     return found.reshape(rows, size)

@@ -198,6 +198,8 @@ def test_a_small_file_that_claims_to_be_huge_takes_no_memory(tmp_path):
 
 def test_what_it_cannot_act_on_is_named():
     own = policy()
+    with pytest.raises(UsageError, match=r"policy\.begin\(\)"):
+        own(np.zeros(2))
     one, many = own.begin(), own.begin()
     for number in range(5):
         states = np.random.default_rng(number).normal(size=(1, 2))

@@ -332,6 +332,9 @@ def test_a_finished_run_is_not_trained_again(tmp_path, point_masses):
     with pytest.raises(CannotCreateError, match="exists already"):
         metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     assert contents(tmp_path / "run") == before
+    (tmp_path / "run/policy.safetensors").unlink()  # by somebody: it comes back
+    resume_run(tmp_path / "run", quiet=True)
+    assert contents(tmp_path / "run") == before
 
 
 OTHER_VALUES = {

@@ -76,6 +76,8 @@ def refusal(path):
         ("episode", "episode_index", "episode"),
         ("episode", "epsiode", "episode"),
         ("episode", "trajectory", "episode"),
+        ("episode", "run", "episode"),
+        ("episode", "trial_id", "episode"),
         ("reward", "rewards", "reward"),
         ("reward", "Reward", "reward"),
         ("terminal", "done", "terminal"),

@@ -86,7 +86,7 @@ def test_rounding_is_no_other_unit():
     ("bad", "message"),
     [
         (lambda obs: -8.0 * np.ones((len(obs), ACTIONS)), r"action is 8, outside \[-1, 1\]"),
-        (lambda obs: np.full((len(obs), ACTIONS), np.nan), r"action is nan, outside"),
+        (lambda obs: np.full((len(obs), ACTIONS), np.nan), r"actions are NaN or infinite"),
         (lambda obs: np.zeros((len(obs), 2)), r"actions must have shape \(5, 3\), not \(5, 2\)"),
         (lambda obs: np.zeros(ACTIONS), r"must have shape \(5, 3\), not \(3,\)"),
         (lambda obs: None, "actions must have shape|must be an array"),
