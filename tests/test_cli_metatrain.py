@@ -94,7 +94,7 @@ SWITCHES = [
     ("--no-transfer", {"mcat.transfer": False}),
     ("--no-sil", {"mcat.imitate": False}),
     ("--no-contrastive", {"mcat.context.contrastive_weight": 0.0}),
-    ("--translator cycle", {"mcat.translator": "cycle"}),
+    ("--method cycle", {"mcat.translator": "cycle"}),
     ("--transfer-loss nll", {"mcat.action.loss": "nll"}),
     ("--target-context online", {"mcat.target_context": "online"}),
     ("--margin 0.5", {"mcat.selection.margin": 0.5}),
@@ -197,7 +197,7 @@ def test_a_run_is_named_after_what_makes_it_another(changes, name):
 
 
 def test_no_two_experiments_share_a_name():
-    values = {"--delay": 10, "--translator": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
+    values = {"--delay": 10, "--method": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
               "--target-context": "online", "--credit": "uniform", "--learner": "td3",
               "--episode-lengths": (100, 300)}  # fmt: skip
     configs = [
@@ -229,7 +229,7 @@ BAD_CALLS = [
         2,
         "ridge or learned or auto, not 'some'",
     ),
-    ("--translator mine", 2, "mcat.translator takes ours or cycle, not 'mine'"),
+    ("--method mine", 2, "mcat.translator takes ours or cycle, not 'mine'"),
     ("--transfer-loss l2", 2, "mcat.action.loss takes l1 or nll, not 'l2'"),
     ("--target-context now", 2, "mcat.target_context takes task_mean or online, not 'now'"),
     ("--task-set 4", 2, "--task-set"),

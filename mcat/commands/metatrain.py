@@ -89,7 +89,7 @@ EXPERIMENTS = (
     Setting("--no-sil", "mcat.imitate", None, "No self-imitation.", value=False),
     Setting("--no-contrastive", "mcat.context.contrastive_weight", None,
             "Learn contexts without L_cont.", value=0.0),
-    Setting("--translator", "mcat.translator", "ours|cycle",
+    Setting("--method", "mcat.translator", "ours|cycle",
             "cycle is that of Zhang et al. 2020 (appendix D.6)."),
     Setting("--transfer-loss", "mcat.action.loss", "l1|nll",
             "L_trans: distance to F's mean, or likelihood under F."),
