@@ -90,7 +90,7 @@ EXPERIMENTS = (
     Setting("--no-contrastive", "mcat.context.contrastive_weight", None,
             "Learn contexts without L_cont.", value=0.0),
     Setting("--method", "mcat.translator", "ours|cycle",
-            "cycle is that of Zhang et al. 2020 (appendix D.6)."),
+            "The translator: ours, or that of Zhang et al. 2020 (appendix D.6)."),
     Setting("--transfer-loss", "mcat.action.loss", "l1|nll",
             "L_trans: distance to F's mean, or likelihood under F."),
     Setting("--target-context", "mcat.target_context", "task_mean|online",
@@ -137,7 +137,7 @@ ORDER_HELP = (
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
               help="Settings that differ from the preset's; --print-config shows all.")  # fmt: skip
 @click.option("--set", multiple=True, metavar="KEY=VALUE",
-              help="Any setting, such as mcat.td3.discount=0.98; may be repeated.")  # fmt: skip
+              help="Any setting, such as mcat.exploration=0.2; may be repeated.")  # fmt: skip
 @_options((*SCHEDULE, *EXPERIMENTS))
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
               help="Where to write (default: runs/<family>-<preset>-seed<seed>).")  # fmt: skip
