@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
@@ -26,6 +26,7 @@ from mcat.translator.context import (
     set_features,
 )
 from mcat.translator.networks import take_step
+from mcat.translator.tensors import Part, load_tensors, tensors_of
 from mcat.translator.windows import sample_windows
 
 TEST_ROWS = 512  # per task
@@ -126,13 +127,12 @@ class ContextLearner:
     def tensors(self) -> dict[str, Tensor]:
         """All that learning changes but the generator."""
         error = {} if self.error is None else {"error": torch.tensor(self.error).double()}
-        return module_tensors(self.model) | adam_tensors(self.adam) | error
+        return tensors_of(model=self.model, adam=self.adam) | error
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` gave."""
         self.error = float(tensors["error"]) if "error" in tensors else None
-        load_module(self.model, tensors)
-        load_adam(self.adam, tensors)
+        load_tensors(tensors, model=self.model, adam=self.adam)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,16 +176,15 @@ class TranslatorLearner:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that learning changes but the generator; nothing before the first `learn`."""
-        if self._training is None:
-            return {}
-        return module_tensors(self._training.network) | adam_tensors(self._training.adam)
+        return {} if self._training is None else tensors_of(**self._parts(self._training))
 
     def load_tensors(self, tensors: Mapping[str, Tensor], tasks: Sequence[Episodes]) -> None:
         """Take over what `tensors` gave."""
         if tensors:
-            training = self._prepare(tasks)
-            load_module(training.network, tensors)
-            load_adam(training.adam, tensors)
+            load_tensors(tensors, **self._parts(self._prepare(tasks)))
+
+    def _parts(self, training: ActionTraining) -> dict[str, Part]:
+        return {"network": training.network, "adam": training.adam}
 
     def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
         """The training, on the episodes there are now; source and target may be the same (§1.8)."""
@@ -206,35 +205,3 @@ class TranslatorLearner:
 def _require_finite(loss: Tensor, name: str) -> None:
     if not math.isfinite(loss.item()):
         raise DivergedError(f"the {name} became {loss.item()}: try a lower learning rate")
-
-
-def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Weights and buffers, by name."""
-    return {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
-
-
-def load_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Take over what `module_tensors` gave."""
-    module.load_state_dict({
-        name.removeprefix("module."): tensor
-        for name, tensor in tensors.items() if name.startswith("module.")
-    })  # fmt: skip
-
-
-def adam_tensors(adam: torch.optim.Adam) -> dict[str, Tensor]:
-    """Moments and step counts, by parameter number."""
-    return {
-        f"adam.{number}.{name}": tensor
-        for number, values in adam.state_dict()["state"].items()
-        for name, tensor in values.items()
-    }
-
-
-def load_adam(adam: torch.optim.Adam, tensors: Mapping[str, Tensor]) -> None:
-    """Take over what `adam_tensors` gave."""
-    state: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        if key.startswith("adam."):
-            _, number, name = key.split(".")
-            state.setdefault(int(number), {})[name] = tensor
-    adam.load_state_dict({"state": state, "param_groups": adam.state_dict()["param_groups"]})

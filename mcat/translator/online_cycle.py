@@ -6,7 +6,7 @@ about the *source*, and Psi, which acts in the end, learns only to undo Phi.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,13 +19,8 @@ from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.configs import ActionConfig, CycleConfig
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import take_step
-from mcat.translator.online import (
-    TranslatorLearner,
-    adam_tensors,
-    load_adam,
-    load_module,
-    module_tensors,
-)
+from mcat.translator.online import TranslatorLearner
+from mcat.translator.tensors import Part
 
 WEIGHTS = CycleConfig()  # 20, 1 and 1
 POOL = 8  # batches of either kind that the adversary remembers, as in the original
@@ -106,26 +101,15 @@ def _judged(action: Tensor, feature: Tensor) -> Tensor:
 class CycleLearner(TranslatorLearner):
     """Psi between any two tasks, with the interface of H."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All that learning changes but the generator; nothing before the first `learn`."""
-        if self._training is None:
-            return {}
-        helpers = module_tensors(self._cycle.helpers) | adam_tensors(self._cycle.adversary.adam)
-        return super().tensors() | {f"helpers/{name}": t for name, t in helpers.items()}
-
-    def load_tensors(self, tensors: Mapping[str, Tensor], tasks: Sequence[Episodes]) -> None:
-        """Take over what `tensors` gave."""
-        super().load_tensors(tensors, tasks)
-        if tensors:
-            helpers = {name.removeprefix("helpers/"): tensor for name, tensor in tensors.items()
-                       if name.startswith("helpers/")}  # fmt: skip
-            load_module(self._cycle.helpers, helpers)
-            load_adam(self._cycle.adversary.adam, helpers)
-
     def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
         training = super()._prepare(tasks)
         self._cycle.adversary.forget()  # the features that its samples came with have changed
         return training
+
+    def _parts(self, training: ActionTraining) -> dict[str, Part]:
+        cycle = self._cycle
+        helpers: dict[str, Part] = {"helpers": cycle.helpers, "helpers_adam": cycle.adversary.adam}
+        return super()._parts(training) | helpers
 
     def _begin(self, routes: Sequence[Route]) -> ActionTraining:
         return ContextCycle(self.model, routes, self.config, rng=self.rng)
