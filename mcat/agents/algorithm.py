@@ -17,6 +17,7 @@ from mcat.types import PolicyFunction
 if TYPE_CHECKING:  # names of tasks and drivers need neither
     from torch import Tensor
 
+    from mcat.datasets.rollout import Taken
     from mcat.envs.vector import TaskVectorEnv
 
 RANDOM, SHARED = "random", "shared"
@@ -104,10 +105,14 @@ class Algorithm(Protocol):
     """A method of meta-RL. The loop owns the environments, the metrics and the files.
 
     Attributes:
-        metrics: Names of what `learn` returns.
+        metrics: Names of what `prepare` and `learn` return together.
     """
 
     metrics: tuple[str, ...]
+
+    def prepare(self, pulse: Pulse) -> dict[str, float]:
+        """What is learned before a round; returns what to log of it."""
+        ...
 
     def plan(self) -> tuple[str, ...]:
         """Who shall drive each training task in the next round."""
@@ -115,6 +120,10 @@ class Algorithm(Protocol):
 
     def explorer(self, drivers: Sequence[str]) -> PolicyFunction:
         """Acts in one round, row i on training task i; it starts with an empty memory."""
+        ...
+
+    def watch(self, taken: Taken, pulse: Pulse) -> None:
+        """After every step of an explorer: what is learned while acting."""
         ...
 
     def deployed(self) -> PolicyFunction:
@@ -126,7 +135,7 @@ class Algorithm(Protocol):
         ...
 
     def learn(self, pulse: Pulse) -> dict[str, float]:
-        """All updates of one iteration; returns what to log, NaN where nothing took place."""
+        """What is learned after a round; returns the rest to log, NaN where nothing was."""
         ...
 
     def tensors(self) -> Mapping[str, Tensor]:

@@ -15,6 +15,7 @@ from mcat.agents.context_policy import ContextPolicy
 from mcat.agents.credit import Credit
 from mcat.agents.learner import Batch, Imitation, Learner
 from mcat.agents.sil import SelfImitation
+from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
 from mcat.translator.windows import past_of
 
@@ -36,6 +37,12 @@ class PolicyUpdates:
         batch_size: Of TD rows.
         scale_rewards: Give the learner rewards in units of their spread and, where no episode ends
             by itself and nothing is imitated, without their mean. That changes no policy's rank.
+        room: For so many transitions that `see` may add.
+
+    Attributes:
+        done: Updates so far.
+        sums: Of their losses, in the order of `LOSSES`.
+        seen: Transitions that happened meanwhile.
     """
 
     def __init__(
@@ -49,13 +56,21 @@ class PolicyUpdates:
         rng: np.random.Generator,
         batch_size: int,
         scale_rewards: bool = False,
+        room: int = 0,
     ) -> None:
-        self._learner, self._replay, self._imitation = learner, replay, imitation
+        self._learner, self._imitation = learner, imitation
         self._credit, self._rng, self._batch_size = credit, rng, batch_size
-        self._contexts = encode_all(policy, replay)
+        self._states = replay.observation_size
         self._imitated = encode_all(policy, imitation.episodes) if imitation else torch.zeros(0)
         credit.begin(replay)
-        self._mean, self._spread = self._reward_scale() if scale_rewards else (0.0, 1.0)
+        rewards = credit.rewards()
+        self._mean, self._spread = 0.0, 1.0
+        if scale_rewards:
+            endless = not replay.terminals.any()
+            self._mean, self._spread = self._reward_scale(rewards, centred=endless)
+        self._rows = _with_room(room, _rows_of(replay, encode_all(policy, replay), rewards))
+        self._count = len(replay)  # rows in use
+        self.sums, self.done, self.seen = torch.zeros(len(LOSSES)), 0, 0
 
     def __call__(self) -> Tensor:
         """One update; returns the losses named in `LOSSES`."""
@@ -66,28 +81,52 @@ class PolicyUpdates:
         losses = self._learner.update(self._batch(), imitated)
         if self._imitation is not None and imitated is not None:
             self._imitation.update(indices, losses.gains.numpy())
-        return torch.stack((losses.critic, losses.actor, losses.imitation, credit_loss))
+        found = torch.stack((losses.critic, losses.actor, losses.imitation, credit_loss))
+        self.sums += found
+        self.done += 1
+        return found
 
-    def _batch(self) -> Batch:
-        """Transitions of all tasks, each with its z_t, which also goes with s_{t+1} (A3)."""
-        indices = self._rng.integers(len(self._replay), size=self._batch_size)
-        rows, context = self._replay.transitions(indices), self._contexts[indices]
-        obs, action, _, next_obs, terminal = map(torch.from_numpy, rows[1:])
-        return Batch(
-            obs=torch.cat((obs, context), 1),
+    def see(self, taken: Taken, contexts: Tensor) -> None:
+        """Take in a step at once, with the contexts it was taken in, if its rewards are known."""
+        rows = torch.from_numpy(taken.running.nonzero()[0])
+        self.seen += len(rows)
+        if not self._credit.at_once:
+            return
+        obs, action, received, next_obs, terminal = (
+            torch.from_numpy(np.asarray(column, np.float32))[rows] for column in taken[:5]
+        )
+        new = Batch(
+            obs=torch.cat((obs, contexts[rows]), 1),
             action=action,
-            reward=(self._credit.rewards(rows) - self._mean) / self._spread,
-            next_obs=torch.cat((next_obs, context), 1),
+            reward=self._credit.estimate(obs, action, next_obs, received[:, None]),
+            next_obs=torch.cat((next_obs, contexts[rows]), 1),
             terminal=terminal[:, None],
         )
+        places = slice(self._count, self._count + len(rows))
+        for column, values in zip(self._rows, new, strict=True):
+            column[places] = values
+        self._count += len(rows)
 
-    def _reward_scale(self) -> tuple[float, float]:
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean losses by name."""
+        return dict(zip(LOSSES, (self.sums / max(self.done, 1)).tolist(), strict=True))
+
+    def _batch(self) -> Batch:
+        """Transitions of all tasks."""
+        indices = torch.from_numpy(self._rng.integers(self._count, size=self._batch_size))
+        batch = Batch(*(column[indices] for column in self._rows))
+        reward = batch.reward
+        if self._credit.used == "learned":  # another one after every step
+            obs, next_obs = (x[:, : self._states] for x in (batch.obs, batch.next_obs))
+            reward = self._credit.estimate(obs, batch.action, next_obs, reward)
+        return batch._replace(reward=(reward - self._mean) / self._spread)
+
+    def _reward_scale(self, rewards: Tensor, *, centred: bool) -> tuple[float, float]:
         """Mean and spread of the rewards; 0 for the mean where subtracting it would mislead."""
-        rows = self._replay.sample_transitions(self._rng, SCALE_ROWS)
-        rewards = self._credit.rewards(rows).double()
-        endless = not self._replay.terminals.any()
-        mean = float(rewards.mean()) if endless and self._imitation is None else 0.0
-        return mean, max(float(rewards.std()), 1e-6)
+        drawn = rewards[self._rng.integers(len(rewards), size=SCALE_ROWS)].double()
+        mean = float(drawn.mean()) if centred and self._imitation is None else 0.0
+        return mean, max(float(drawn.std()), 1e-6)
 
     def _imitation_rows(self, memory: SelfImitation) -> tuple[np.ndarray, Imitation]:
         """Steps of D drawn by priority, with the returns as they were received."""
@@ -100,6 +139,24 @@ class PolicyUpdates:
             weights=torch.from_numpy(weights.astype(np.float32))[:, None],
             share=memory.config.weight,
         )
+
+
+def _rows_of(episodes: Episodes, contexts: Tensor, rewards: Tensor) -> Batch:
+    """All transitions, each with its z_t, which also goes with s_{t+1} (A3)."""
+    rows = episodes.transitions(np.arange(len(episodes)))
+    obs, action, _, next_obs, terminal = map(torch.from_numpy, rows[1:])
+    return Batch(
+        obs=torch.cat((obs, contexts), 1),
+        action=action,
+        reward=rewards,
+        next_obs=torch.cat((next_obs, contexts), 1),
+        terminal=terminal[:, None],
+    )
+
+
+def _with_room(room: int, rows: Batch) -> Batch:
+    """The same rows, with so many empty ones behind them."""
+    return Batch(*(torch.cat((x, x.new_empty(room, x.shape[1]))) for x in rows)) if room else rows
 
 
 def encode_all(policy: ContextPolicy, episodes: Episodes) -> Tensor:

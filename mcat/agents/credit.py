@@ -11,14 +11,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.configs import CreditConfig, CreditKind
 from mcat.agents.credit_network import CreditModel
 from mcat.agents.ridge import LEAST_PAYMENTS, RidgeCredit
 from mcat.agents.segments import Segments, paid_segments, uniform_rewards
-from mcat.datasets.views import Episodes, Transitions
+from mcat.datasets.views import Episodes
 
 
 class Credit:
@@ -52,7 +51,6 @@ class Credit:
         self.network = CreditModel(observation_size, action_size, config, generator)
         self._replay: Episodes | None = None
         self._segments: Segments | None = None
-        self._rewards: NDArray[np.float32] | None = None
 
     @property
     def unexplained(self) -> float:
@@ -66,12 +64,8 @@ class Credit:
 
     def begin(self, replay: Episodes) -> None:
         """Decide how rewards are made until the next call, of these episodes."""
-        self.used, self._replay, self._rewards = self._choose(), replay, None
-        if self.used == "uniform":
-            self._rewards = uniform_rewards(replay, self.delay)
-        elif self.used == "ridge":
-            self._rewards = self.ridge.rewards_of(replay)
-        elif self.used == "learned":
+        self.used, self._replay = self._choose(), replay
+        if self.used == "learned":
             self._segments = paid_segments(replay, self.delay, self.horizon)
             self.network.fit_scales(replay, self._segments)
 
@@ -94,14 +88,30 @@ class Credit:
         assert self._segments is not None, "begin was not called"
         return self.network.step(self._replay, self._segments, rng)
 
-    def rewards(self, rows: Transitions) -> Tensor:
-        """The rewards `(n, 1)` of transitions of the replay."""
-        if self._rewards is not None:
-            return torch.from_numpy(self._rewards[rows.indices])[:, None]
+    def rewards(self) -> Tensor:
+        """The rewards `(len, 1)` of all transitions of the replay, as they are now."""
+        assert self._replay is not None, "begin was not called"
+        if self.used == "uniform":
+            return torch.from_numpy(uniform_rewards(self._replay, self.delay))[:, None]
+        if self.used == "ridge":
+            return torch.from_numpy(self.ridge.rewards_of(self._replay))[:, None]
+        rows = self._replay.transitions(np.arange(len(self._replay)))
+        columns = rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None]
+        return self.estimate(*map(torch.from_numpy, columns))
+
+    @property
+    def at_once(self) -> bool:
+        """Whether a transition's reward is known when it happens, not only once it is paid for."""
+        return self.used != "uniform"
+
+    def estimate(self, obs: Tensor, action: Tensor, next_obs: Tensor, received: Tensor) -> Tensor:
+        """The rewards `(n, 1)` of single transitions, of which `received` was paid with them."""
+        assert self.at_once, "a share of a payment is not known before it"
+        if self.used == "ridge":
+            return self.ridge.rewards(obs, action, next_obs)
         if self.used == "learned":
-            columns = (rows.observations, rows.actions, rows.next_observations)
-            return self.network.rewards(*map(torch.from_numpy, columns))
-        return torch.from_numpy(rows.rewards)[:, None]
+            return self.network.rewards(obs, action, next_obs)
+        return received
 
     def tensors(self) -> dict[str, Tensor]:
         """What taking in the same episodes again would not restore, by name (no copies)."""

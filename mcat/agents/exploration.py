@@ -28,6 +28,9 @@ class Exploration:
         rng: Draws the noise.
         noise: Its standard deviation.
         online: Give H the row's own z_t in place of z_i.
+
+    Attributes:
+        contexts: z_t of every row when the last actions were chosen.
     """
 
     def __init__(
@@ -48,10 +51,11 @@ class Exploration:
         chosen = torch.tensor([j for j in sources if j is not None], dtype=torch.long)
         self._source = features[chosen]
         self._target = features[self._rows] if len(chosen) else self._source
+        self.contexts = torch.zeros(0)
 
     def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
         """The actions for the states that the last ones led to."""
-        own = self._policy.encode(self._window.see(states))
+        self.contexts = own = self._policy.encode(self._window.see(states))
         inputs = torch.from_numpy(np.asarray(states, np.float32))
         rows, contexts = self._rows, own
         if len(rows):

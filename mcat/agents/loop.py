@@ -115,10 +115,11 @@ class MetaTrainer:
 
     def _iterate(self, watch: Watch) -> tuple[Round, dict[str, float]]:
         """Collect, learn and, now and then, evaluate; returns the round and its metrics."""
+        prepared = self.algorithm.prepare(watch)
         watch("collect", 0, 1)
-        new = self._collect()
+        new = self._collect(watch)
         self.algorithm.remember(new)
-        learned = self.algorithm.learn(watch)
+        learned = self.algorithm.learn(watch) | prepared
         self.step, self.iteration = new.step, self.iteration + 1
         evaluated = dict.fromkeys(self.evaluation.columns, float("nan"))
         if self.iteration % self.config.evaluate_every == 0 or self.step >= self.config.steps:
@@ -140,7 +141,7 @@ class MetaTrainer:
             "charts/SPS": self.step / self.seconds,
         }
 
-    def _collect(self) -> Round:
+    def _collect(self, watch: Watch) -> Round:
         """As many steps of each training task as a whole episode has, in one piece or several."""
         drivers = self.algorithm.plan()
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
@@ -159,7 +160,13 @@ class MetaTrainer:
         for length, piece in zip(lengths, seeds, strict=True):
             policy = self.algorithm.explorer(drivers)
             found = roll_out(
-                self.env, policy, seed=piece, noise=(0.0, 0.0), episodes=len(drivers), steps=length
+                self.env,
+                policy,
+                seed=piece,
+                noise=(0.0, 0.0),
+                episodes=len(drivers),
+                steps=length,
+                after=lambda taken: self.algorithm.watch(taken, watch),
             )
             for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
                 self._watch_stability(task, stable=episode is not None)

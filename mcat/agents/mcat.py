@@ -25,6 +25,7 @@ from mcat.agents.mcat_config import MCATConfig
 from mcat.agents.selection import Selection
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.safe_io import StrPath
@@ -86,6 +87,9 @@ class MCAT:
         self.selection = Selection(tasks, config.selection)  # R
         self.step = self.collected = 0
 
+        self._updates: PolicyUpdates | None = None  # those of the round being collected
+        self._exploration: Exploration | None = None
+
     # --- who acts --------------------------------------------------------------------------
 
     def plan(self) -> tuple[str, ...]:
@@ -103,7 +107,7 @@ class MCAT:
         if drivers[0] == RANDOM:
             shape = len(drivers), self.arena.action_size
             return lambda states: self.rngs["acting"].uniform(-1, 1, shape).astype(np.float32)
-        return Exploration(
+        self._exploration = Exploration(
             self.policy,
             self.translator.translate,
             self.models.model.features,
@@ -112,6 +116,7 @@ class MCAT:
             noise=self.config.exploration,
             online=self.config.target_context == "online",
         )
+        return self._exploration
 
     def deployed(self) -> Deployment:
         """π(s, z_t) without noise (A30)."""
@@ -134,16 +139,43 @@ class MCAT:
 
     # --- what is learned --------------------------------------------------------------------
 
+    def prepare(self, pulse: Pulse) -> dict[str, float]:
+        """C and F, then H, if π learns while acting: it must know the contexts it acts in."""
+        if not (self.config.learn_while_acting and self._warm):
+            return {}
+        found = self._learn_models(pulse)
+        self._updates = self._policy_updates(room=self._round_steps)
+        return found
+
+    def watch(self, taken: Taken, pulse: Pulse) -> None:
+        """Algorithm 2 step by step, where π learns while acting."""
+        if self._updates is None or self._exploration is None:
+            return
+        self._updates.see(taken, self._exploration.contexts)
+        self._learn_to_act(self._updates, self._updates.seen, self._round_steps, pulse)
+        pulse("collect", self._updates.seen, self._round_steps)
+
     def learn(self, pulse: Pulse) -> dict[str, float]:
-        """C and F, then H, then π and Q; after random actions only the first (A16)."""
-        if not self._complete:
-            return dict.fromkeys(self.metrics, NOTHING)
-        found = self._learn_dynamics(pulse)
-        transfers = self.config.transfer and len(self._tasks) > 1
-        found |= self._learn_to_translate(pulse if self._warm and transfers else None)
-        found |= self._learn_to_act(pulse if self._warm else None)
+        """All that was not learned before and during the round; nothing while tasks lack data."""
+        found = dict.fromkeys(self.metrics, NOTHING)
+        if not self.config.learn_while_acting and self._complete:
+            found |= self._learn_models(pulse)
+            if self._warm:
+                self._updates = self._policy_updates()
+                self._learn_to_act(self._updates, self.collected, self.collected, pulse)
+        if self._updates is not None:
+            linear = float(self.credit.used == "ridge")
+            found |= {f"losses/{name}": mean for name, mean in self._updates.means.items()}
+            found |= dict(zip(CREDIT, (self.credit.unexplained, linear), strict=True))
+            self._updates = None
         self.selection.forget(self.step)
         return found
+
+    def _learn_models(self, pulse: Pulse) -> dict[str, float]:
+        """C and F, then H; after random actions only the first (A16)."""
+        transfers = self.config.transfer and len(self._tasks) > 1
+        found = self._learn_dynamics(pulse)
+        return found | self._learn_to_translate(pulse if self._warm and transfers else None)
 
     def _learn_dynamics(self, pulse: Pulse) -> dict[str, float]:
         held_out = [self._episodes(task, held_out=True) for task in self._tasks]
@@ -165,11 +197,8 @@ class MCAT:
             found = progress.untranslated, progress.translated
         return dict(zip(MISMATCHES, found, strict=True))
 
-    def _learn_to_act(self, pulse: Pulse | None) -> dict[str, float]:
-        """Algorithm 2: one update per collected step, or as many as configured."""
-        if pulse is None:
-            return dict.fromkeys((*(f"losses/{name}" for name in LOSSES), *CREDIT), NOTHING)
-        update = PolicyUpdates(
+    def _policy_updates(self, room: int = 0) -> PolicyUpdates:
+        return PolicyUpdates(
             self.learner,
             self.policy,
             self.replay,
@@ -178,21 +207,31 @@ class MCAT:
             rng=self.rngs["sampling"],
             batch_size=self.config.batch_size,
             scale_rewards=self.config.scale_rewards,
+            room=room,
         )
-        updates = max(1, round(self.collected * self.config.updates_per_step))
-        sums = torch.zeros(len(LOSSES))
-        for number in range(updates):
-            pulse("policy", number, updates)
-            sums += update()
-            _require_finite(sums)  # at once: the first loss to go takes the others with it
-        means = (sums / updates).tolist()
-        found = {f"losses/{name}": mean for name, mean in zip(LOSSES, means, strict=True)}
-        linear = float(self.credit.used == "ridge")
-        return found | dict(zip(CREDIT, (self.credit.unexplained, linear), strict=True))
+
+    def _learn_to_act(self, update: PolicyUpdates, steps: int, total: int, pulse: Pulse) -> None:
+        """Algorithm 2: one update per collected step, or as many as configured.
+
+        Args:
+            update: The updates of this round.
+            steps: Environment steps so far that call for updates, and
+            total: how many there will be in this round.
+            pulse: Called before each update.
+        """
+        due, end = (max(1, round(n * self.config.updates_per_step)) for n in (steps, total))
+        while update.done < due:
+            pulse("policy", update.done, end)
+            update()
+            _require_finite(update.sums)  # at once: the first loss to go takes the others with it
 
     @property
     def _tasks(self) -> range:
         return range(len(self.arena.train))
+
+    @property
+    def _round_steps(self) -> int:
+        return len(self._tasks) * self.arena.horizon
 
     @property
     def _complete(self) -> bool:

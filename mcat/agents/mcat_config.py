@@ -28,6 +28,8 @@ class MCATConfig:
         learner: What learns π and its critics: TD3 as in the paper, or CrossQ.
         scale_rewards: Give it rewards in units of their spread, and without their mean where that
             changes nothing but the critics' ease (see `PolicyUpdates`).
+        learn_while_acting: Update π and its critics after every step of a round, with what has
+            just happened, and C, F and H before it; else all of them learn after the round.
         transfer: Let translated policies of other tasks collect episodes.
         imitate: Self-imitation.
         translator: H of the paper, or the one of Zhang et al. 2020 in its place (D.6).
@@ -44,6 +46,7 @@ class MCATConfig:
 
     learner: LearnerKind = "td3"
     scale_rewards: bool = False
+    learn_while_acting: bool = False
     transfer: bool = True
     imitate: bool = True
     translator: Literal["ours", "cycle"] = "ours"
@@ -132,6 +135,7 @@ _FAST = replace(
     _CPU,
     learner="crossq",
     scale_rewards=True,
+    learn_while_acting=True,
     imitate=False,
     start_steps=10_000,
     credit=CreditConfig(kind="auto"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -14,6 +14,21 @@ from mcat.errors import UsageError
 from mcat.types import AnyPolicy, PolicyFunction, begun
 
 
+class Taken(NamedTuple):
+    """One step of episodes in lockstep; row i of every array is episode i.
+
+    Attributes:
+        running: Which episodes took part and are sound; the other rows mean nothing.
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[np.float32]
+    rewards: NDArray[np.float32]
+    next_observations: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    running: NDArray[np.bool_]
+
+
 def roll_out(
     env: TaskVectorEnv,
     policy: AnyPolicy | None,
@@ -22,6 +37,7 @@ def roll_out(
     noise: tuple[float, float],
     episodes: int,
     steps: int | None = None,
+    after: Callable[[Taken], None] = lambda taken: None,
 ) -> Iterator[dict[str, Any] | None]:
     """One episode from each of the first `episodes` sub-environments, which share one horizon.
 
@@ -34,6 +50,7 @@ def roll_out(
         episodes: How many sub-environments take part. The policy sees all rows nevertheless, so
             that it rounds alike however many are wanted.
         steps: Cut the episodes after so many steps; what is owed then is never paid.
+        after: Called after every step, with copies of nothing: it must not keep the arrays.
 
     Yields:
         Arguments for `EpisodeStore.append_episode`, or None where the simulation diverged.
@@ -58,11 +75,16 @@ def roll_out(
         actions[t] = act(observation)
         observation, rewards[t], terminated, truncated, info = env.step(actions[t])
         observations[t + 1] = observation
+        unstable = info.get("unstable", np.zeros(n, dtype=bool))
+        after(
+            Taken(observations[t], actions[t], rewards[t], observations[t + 1], terminated,
+                  running & ~unstable)
+        )  # fmt: skip
         ended = running & (terminated | truncated)
         if ended.any():
             lengths[ended] = t + 1
             terminal |= ended & terminated
-            diverged |= ended & info.get("unstable", False)
+            diverged |= ended & unstable
             running = running & ~ended
             if not running.any():
                 break

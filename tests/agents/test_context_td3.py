@@ -110,7 +110,8 @@ def test_each_phase_changes_its_own_networks_and_no_others():
         phase(*arguments)
         return {name.partition("/")[0] for name in changed(before, agent.tensors())}
 
-    assert after(agent._learn_to_act, no_pulse) == {"learner", "imitation", "credit"}  # A4
+    acting = (agent._policy_updates(), 4, 4, no_pulse)
+    assert after(agent._learn_to_act, *acting) == {"learner", "imitation", "credit"}  # A4
     assert after(agent._learn_to_translate, no_pulse) == {"translator"}
     assert after(agent._learn_dynamics, no_pulse) == {"models"}
 

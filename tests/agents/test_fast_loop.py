@@ -43,6 +43,7 @@ FAST = overlay(
         "learner": "crossq",
         "crossq.hidden": (8, 8),
         "scale_rewards": True,
+        "learn_while_acting": True,
         "imitate": False,
         "credit.kind": "auto",
     },
@@ -79,7 +80,13 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, clean, death)
 
 @pytest.mark.parametrize(
     "changes",
-    [{"imitate": True}, {"credit.kind": "ridge", "transfer": False}, {"credit.unexplained": 0.0}],
+    [
+        {"learn_while_acting": False},
+        {"imitate": True},
+        {"credit.kind": "uniform"},
+        {"credit.kind": "ridge", "transfer": False},
+        {"credit.unexplained": 0.0},
+    ],
     ids=str,
 )
 def test_every_kind_of_run_goes_on_exactly_from_its_middle(tmp_path, changes):
@@ -151,9 +158,8 @@ def test_rewards_are_centred_and_in_units_of_their_spread():
     agent = mcat(FAST)
     update = updates(agent)
     update._imitation = None
-    update._mean, update._spread = update._reward_scale()
-    agent.credit.begin(agent.replay)
-    rewards = agent.credit.rewards(agent.replay.transitions(np.arange(len(agent.replay))))
+    rewards = agent.credit.rewards()
+    update._mean, update._spread = update._reward_scale(rewards, centred=True)
     assert update._mean == pytest.approx(float(rewards.mean()), abs=0.05)
     assert update._spread == pytest.approx(float(rewards.std()), rel=0.1)
     batches = np.concatenate([update._batch().reward.numpy() for _ in range(200)])
@@ -163,12 +169,11 @@ def test_rewards_are_centred_and_in_units_of_their_spread():
 
 def test_where_episodes_end_by_themselves_the_mean_stays():
     agent = mcat(FAST)
-    update = updates(agent)
-    update._imitation = None
+    assert agent._policy_updates()._mean != 0.0
     agent.replay._rows.columns["terminals"] = np.ones(
         len(agent.replay._rows.columns["terminals"]), dtype=bool
     )
-    assert update._reward_scale()[0] == 0.0
+    assert agent._policy_updates()._mean == 0.0
 
 
 def test_payments_that_no_model_shares_out_need_whole_periods(tmp_path):

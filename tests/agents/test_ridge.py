@@ -181,7 +181,7 @@ def test_unpaid_steps_never_enter_a_fit(kind):
         rng = np.random.default_rng(0)
         for _ in range(20):
             credit.step(rng)
-        return credit, credit.rewards(episodes.transitions(np.arange(len(rewards)))).numpy()
+        return credit, credit.rewards().numpy()
 
     (_, expected), (credit, found) = learned(np.array(clean.rewards)), learned(poisoned)
     assert np.isfinite(found).all()
@@ -227,5 +227,4 @@ def test_before_three_payments_rewards_are_as_received():
     credit.add(episodes)
     credit.begin(episodes)
     assert credit.used == "none"
-    rows = episodes.transitions(np.arange(20))
-    assert np.array_equal(credit.rewards(rows)[:, 0].numpy(), episodes.rewards)
+    assert np.array_equal(credit.rewards()[:, 0].numpy(), episodes.rewards)
