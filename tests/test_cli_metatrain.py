@@ -214,6 +214,13 @@ BAD_CALLS = [
     ("--preset unicorn", 2, "unknown preset 'unicorn': choose from cpu, fast"),
     ("--set td3.discount=1", 2, "unknown key 'td3.discount': did you mean mcat.td3.discount?"),
     ("--set mcat.tranfer=1", 2, "or mcat.transfer?"),
+    ("--set mcat.td3.discount=0.9", 2, "change nothing with the learner crossq: set those of"),
+    (
+        "--preset cpu --set mcat.crossq.discount=0.9",
+        2,
+        "settings of mcat.crossq change nothing with the learner td3: set those of mcat.td3,"
+        " or add --learner crossq",
+    ),
     ("--set mcat=1", 2, "mcat is a group, not '1'"),
     ("--set steps", 2, "--set takes KEY=VALUE"),
     ("--set =3", 2, "unknown key ''"),

@@ -84,7 +84,8 @@ class CreditConfig:
     Attributes:
         kind: `none` leaves payments where they came, `uniform` shares them out, `ridge` and
             `learned` fit a linear model or a network to them, and `auto` takes the linear one
-            unless it leaves more than `unexplained` of the payments' variance unexplained.
+            unless it leaves more than `unexplained` of the payments' variance unexplained, which is
+            asked once there are two payments for each of its weights.
         unexplained: See `auto`.
         hidden: Widths of the reward model.
         segments: Paid segments per step of its optimiser, and
@@ -151,10 +152,14 @@ class SelectionConfig:
         memory: G, the environment steps of the run for which a return counts.
         margin: How much better it must be, as a fraction of the shared policy's mean return: 0 as
             printed, 0.5 in the authors' prototype.
+        alternate: Let the shared policy drive a task after every round of a transferred one. A
+            policy that learns fast earns more in every round, so of two it is the one asked last
+            that looks better.
     """
 
     memory: int = 20_000
     margin: float = 0.0
+    alternate: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""

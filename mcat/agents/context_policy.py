@@ -24,7 +24,7 @@ from mcat.translator.context import ContextModel
 from mcat.translator.networks import mlp
 from mcat.types import require_observations
 
-FORMAT, KIND = 2, "context policy"
+FORMAT, KIND = 3, "context policy"
 ACTIVATIONS = get_args(Activation)
 
 
@@ -64,6 +64,7 @@ class ContextPolicy:
         encoder: C.
         spread: `(S,)`, in units of which C sees state changes.
         history: K.
+        averaged: Whether it acts on the mean of z over the episode so far, not on z_t alone.
         metadata: The rest of the file's header.
     """
 
@@ -75,14 +76,15 @@ class ContextPolicy:
         *,
         history: int,
         activation: Activation,
+        averaged: bool = False,
         metadata: dict[str, Any] | None = None,
     ) -> None:
         self.actor, self.encoder, self.spread = actor, encoder, spread
-        self.history, self.activation = history, activation
+        self.history, self.activation, self.averaged = history, activation, averaged
         self.metadata = metadata or {}
 
     @classmethod
-    def of(cls, actor: MLP, model: ContextModel) -> ContextPolicy:
+    def of(cls, actor: MLP, model: ContextModel, *, averaged: bool = False) -> ContextPolicy:
         """The policy of networks in training; it goes on changing with them."""
         return cls(
             actor,
@@ -90,6 +92,7 @@ class ContextPolicy:
             model.change_scale.std,
             history=model.config.history,
             activation=model.config.encoder_activation,
+            averaged=averaged,
         )
 
     @property
@@ -143,6 +146,7 @@ class ContextPolicy:
             "encoder_sizes": _sizes(self.encoder),
             "history": self.history,
             "activation": self.activation,
+            "averaged": self.averaged,
         }
         save_safetensors(path, self.arrays(), metadata | header, overwrite=overwrite)
 
@@ -173,6 +177,7 @@ class ContextPolicy:
         try:
             history, activation = header["history"], header["activation"]
             sizes, encoder_sizes = header["actor_sizes"], header["encoder_sizes"]
+            averaged = header["averaged"]
             if min(len(sizes), len(encoder_sizes)) < 2 or not all(
                 type(number) is int and number > 0 for number in (*sizes, *encoder_sizes, history)
             ):
@@ -188,7 +193,9 @@ class ContextPolicy:
                 raise ValueError("other arrays")
             if {array.dtype for array in arrays.values()} != {np.dtype(np.float32)}:
                 raise ValueError("no float32")
-            if activation not in ACTIVATIONS or [sizes[0], encoder_sizes[0]] != [
+            if activation not in ACTIVATIONS or type(averaged) is not bool:
+                raise ValueError("no such network")
+            if [sizes[0], encoder_sizes[0]] != [
                 states + encoder_sizes[-1],
                 history * (states + sizes[-1]),
             ]:
@@ -206,8 +213,30 @@ class ContextPolicy:
             torch.from_numpy(arrays["spread"]),
             history=history,
             activation=activation,
+            averaged=averaged,
             metadata=header,
         )
+
+
+class Recognition:
+    """The contexts of episodes in lockstep, as their steps come in."""
+
+    def __init__(self, policy: ContextPolicy) -> None:
+        self._policy = policy
+        self._window = Window(policy.history, policy.action_size)
+        self._sum, self._steps = torch.zeros(()), 0
+
+    def see(self, states: NDArray[Any]) -> Tensor:
+        """The contexts `(n, Z)` to act on in these states."""
+        contexts = self._policy.encode(self._window.see(states))
+        if not self._policy.averaged:
+            return contexts
+        self._sum, self._steps = self._sum + contexts, self._steps + 1
+        return self._sum / self._steps
+
+    def acted(self, actions: NDArray[np.float32]) -> None:
+        """Take in what was done in the states last seen."""
+        self._window.acted(actions)
 
 
 class Deployment:
@@ -219,7 +248,7 @@ class Deployment:
 
     def __init__(self, policy: ContextPolicy) -> None:
         self._policy = policy
-        self._window = Window(policy.history, policy.action_size)
+        self._recognition = Recognition(policy)
         self._taken: NDArray[np.float32] | None = None
         self.contexts = torch.zeros(0)
 
@@ -236,8 +265,8 @@ class Deployment:
                 raise UsageError(
                     f"{len(rows)} observations of {len(self._taken)} episodes: begin() anew"
                 )
-            self._window.acted(self._taken)
-        self.contexts = self._policy.encode(self._window.see(rows))
+            self._recognition.acted(self._taken)
+        self.contexts = self._recognition.see(rows)
         actions: NDArray[np.float32] = self._policy.act(
             torch.from_numpy(rows), self.contexts
         ).numpy()

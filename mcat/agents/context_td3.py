@@ -160,6 +160,10 @@ def _with_room(room: int, rows: Batch) -> Batch:
 
 
 def encode_all(policy: ContextPolicy, episodes: Episodes) -> Tensor:
-    """z_t of every step `(len, Z)` under the present C."""
+    """The context of every step `(len, Z)` that the policy would act on under the present C."""
     chunks = np.split(np.arange(len(episodes)), range(CHUNK, len(episodes), CHUNK))
-    return torch.cat([policy.encode(past_of(episodes, c, policy.history)) for c in chunks])
+    contexts = torch.cat([policy.encode(past_of(episodes, c, policy.history)) for c in chunks])
+    if policy.averaged:
+        for own in torch.split(contexts, episodes.lengths.tolist()):
+            own.copy_(own.cumsum(0) / torch.arange(1, len(own) + 1)[:, None])
+    return contexts

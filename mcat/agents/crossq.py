@@ -4,7 +4,7 @@ The critics see (s, a) and (s', a') in one pass, so both halves are normalised b
 statistics; then the values of the second half are good enough as targets for the first. That
 learns several times faster per step than TD3, and a critic costs one network instead of two.
 
-Actions are in [-1, 1]. Observations may carry a context: the caller concatenates it.
+Actions are in [-1, 1]. Observations may end with a context.
 """
 
 from __future__ import annotations
@@ -31,25 +31,33 @@ class NormalisedCritics(nn.Module):
         members: How many critics there are.
         momentum: How far the running averages go to those of a batch.
         generator: Draws the initial weights as `torch.nn.Linear` does.
+        as_is: How many of the last inputs are not normalised.
     """
 
     def __init__(
-        self, sizes: Sequence[int], members: int, momentum: float, generator: torch.Generator
+        self,
+        sizes: Sequence[int],
+        members: int,
+        momentum: float,
+        generator: torch.Generator,
+        as_is: int = 0,
     ) -> None:
         super().__init__()
         self.sizes, self.members = tuple(sizes), members
+        self._normalised = sizes[0] - as_is
         shapes = parameter_shapes(sizes, members)
         self.layers = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
         draw_weights(self.layers, self.sizes, generator)
         # All critics see the same inputs; behind the first layer each has its own numbers.
-        widths = (sizes[0], *(members * size for size in sizes[1:-1]))
+        widths = (self._normalised, *(members * size for size in sizes[1:-1]))
         self.norms = nn.ModuleList(
             nn.BatchNorm1d(width, eps=1e-3, momentum=momentum) for width in widths
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """Map `(n, in)` to `(members, n, out)`."""
-        out = self.norms[0](x).expand(self.members, *x.shape)
+        normalised, as_is = x.tensor_split((self._normalised,), dim=1)
+        out = torch.cat((self.norms[0](normalised), as_is), 1).expand(self.members, *x.shape)
         for norm, weight, bias in zip(
             self.norms[1:], self.layers[:-2:2], self.layers[1:-2:2], strict=True
         ):
@@ -67,16 +75,24 @@ class CrossQ(Learner):
         act_size: Length of an action.
         config: The hyperparameters.
         generator: Draws the initial weights and the noise of next actions.
+        context_size: How many of the last numbers of an observation are its context. The critics
+            see it as it is: C gives it a scale, and until it can tell the tasks apart a context is
+            noise, which normalisation would make as loud as the state.
     """
 
     def __init__(
-        self, obs_size: int, act_size: int, config: CrossQConfig, generator: torch.Generator
+        self,
+        obs_size: int,
+        act_size: int,
+        config: CrossQConfig,
+        generator: torch.Generator,
+        context_size: int = 0,
     ) -> None:
         sizes = obs_size + act_size, *config.hidden, 1
         actor = MLP((obs_size, *config.hidden, act_size), 1, generator)
-        critics = NormalisedCritics(sizes, 2, config.momentum, generator)
+        critics = NormalisedCritics(sizes, 2, config.momentum, generator, as_is=context_size)
         super().__init__(actor, critics, generator)
-        self.config = config
+        self.config, self._state_size = config, obs_size - context_size
         rate, betas = config.learning_rate, (config.critic_beta, 0.999)
         self.actor_adam = torch.optim.Adam(actor.parameters(), rate, fused=True)
         self.critic_adam = torch.optim.Adam(critics.parameters(), rate, betas=betas, fused=True)
@@ -89,7 +105,7 @@ class CrossQ(Learner):
         next_action = self.smoothed_action(
             self.actor, next_obs, config.target_noise, config.target_noise_clip
         )
-        rows = torch.cat((torch.cat((obs, action), 1), torch.cat((next_obs, next_action), 1)))
+        rows = torch.cat((self._inputs(obs, action), self._inputs(next_obs, next_action)))
         self.critics.train()
         values, next_values = self.critics(rows).split(len(obs), 1)
         target = reward + config.discount * (1 - terminal) * next_values.detach().amin(0)
@@ -98,7 +114,7 @@ class CrossQ(Learner):
         self.critics.eval()  # from here on with running averages
         loss, imitation_loss, gains = critic_loss, torch.zeros(()), torch.zeros(0)
         if imitation is not None:  # rows of another kind, which must not touch the statistics
-            imitated = self.critics(torch.cat((imitation.obs, imitation.action), 1))
+            imitated = self.critics(self._inputs(imitation.obs, imitation.action))
             imitation_loss, gains = imitation.loss(imitated)
             loss = critic_loss + imitation.share * imitation_loss
         minimise(self.critic_adam, loss)
@@ -106,10 +122,15 @@ class CrossQ(Learner):
 
         if self.updates % config.policy_delay == 0:
             own_action = torch.tanh(self.actor(obs)[0])
-            actor_loss = -self.critics(torch.cat((obs, own_action), 1)).amin(0).mean()
+            actor_loss = -self.critics(self._inputs(obs, own_action)).amin(0).mean()
             minimise(self.actor_adam, actor_loss)
             self._actor_loss = actor_loss.detach()
         return Losses(critic_loss.detach(), self._actor_loss, imitation_loss.detach(), gains)
+
+    def _inputs(self, obs: Tensor, action: Tensor) -> Tensor:
+        """What the critics see: state, action, context."""
+        state, context = obs.tensor_split((self._state_size,), dim=1)
+        return torch.cat((state, action, context), 1)
 
     @property
     def parts(self) -> dict[str, Part]:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mcat.agents.context_policy import ContextPolicy, Window
+from mcat.agents.context_policy import ContextPolicy, Recognition
 from mcat.translator.online import Translation
 
 
@@ -46,7 +46,7 @@ class Exploration:
     ) -> None:
         self._policy, self._translate = policy, translate
         self._rng, self._noise, self._online = rng, noise, online
-        self._window = Window(policy.history, policy.action_size)
+        self._recognition = Recognition(policy)
         self._rows = torch.tensor([i for i, j in enumerate(sources) if j is not None])
         chosen = torch.tensor([j for j in sources if j is not None], dtype=torch.long)
         self._source = features[chosen]
@@ -55,7 +55,7 @@ class Exploration:
 
     def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
         """The actions for the states that the last ones led to."""
-        self.contexts = own = self._policy.encode(self._window.see(states))
+        self.contexts = own = self._recognition.see(states)
         inputs = torch.from_numpy(np.asarray(states, np.float32))
         rows, contexts = self._rows, own
         if len(rows):
@@ -67,5 +67,5 @@ class Exploration:
             actions = actions.index_copy(0, rows, new)
         noise = self._noise * self._rng.standard_normal(actions.shape, dtype=np.float32)
         taken: NDArray[np.float32] = np.clip(actions.numpy() + noise, -1, 1)
-        self._window.acted(taken)
+        self._recognition.acted(taken)
         return taken

@@ -32,9 +32,13 @@ class LearnerChoice(Protocol):
 
 
 def make_learner(
-    choice: LearnerChoice, obs_size: int, act_size: int, generator: torch.Generator
+    choice: LearnerChoice,
+    obs_size: int,
+    act_size: int,
+    generator: torch.Generator,
+    context_size: int = 0,
 ) -> Learner:
-    """A new learner, its weights drawn by `generator`."""
+    """A new learner, its weights drawn by `generator`; observations may end with a context."""
     if choice.learner == "td3":
         return TD3(obs_size, act_size, choice.td3, generator)
-    return CrossQ(obs_size, act_size, choice.crossq, generator)
+    return CrossQ(obs_size, act_size, choice.crossq, generator, context_size)

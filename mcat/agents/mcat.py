@@ -71,9 +71,14 @@ class MCAT:
         learner = CycleLearner if config.translator == "cycle" else TranslatorLearner
         self.translator = learner(self.models.model, config.action, seed=translator)  # H
         self.rngs |= {"models": self.models.rng, "translator": self.translator.rng}
-        inputs = arena.observation_size + config.context.context_size
-        self.learner = make_learner(config, inputs, arena.action_size, _generator(agent))  # π, Q
-        self.policy = ContextPolicy.of(self.learner.actor, self.models.model)
+        contexts = config.context.context_size
+        inputs = arena.observation_size + contexts
+        self.learner = make_learner(
+            config, inputs, arena.action_size, _generator(agent), contexts
+        )  # π, Q
+        self.policy = ContextPolicy.of(
+            self.learner.actor, self.models.model, averaged=config.average_contexts
+        )
         self.credit = Credit(
             *sizes,
             config.credit,

@@ -30,6 +30,8 @@ class MCATConfig:
             changes nothing but the critics' ease (see `PolicyUpdates`).
         learn_while_acting: Update π and its critics after every step of a round, with what has
             just happened, and C, F and H before it; else all of them learn after the round.
+        average_contexts: Give π the mean of z over the episode so far in place of z_t alone, which
+            tells the machine with less noise.
         transfer: Let translated policies of other tasks collect episodes.
         imitate: Self-imitation.
         translator: H of the paper, or the one of Zhang et al. 2020 in its place (D.6).
@@ -47,6 +49,7 @@ class MCATConfig:
     learner: LearnerKind = "td3"
     scale_rewards: bool = False
     learn_while_acting: bool = False
+    average_contexts: bool = False
     transfer: bool = True
     imitate: bool = True
     translator: Literal["ours", "cycle"] = "ours"
@@ -136,9 +139,12 @@ _FAST = replace(
     learner="crossq",
     scale_rewards=True,
     learn_while_acting=True,
+    average_contexts=True,
     imitate=False,
     start_steps=10_000,
+    batch_size=128,
     credit=CreditConfig(kind="auto"),
+    selection=SelectionConfig(alternate=True),
 )
 _SMOKE = MCATConfig(
     start_steps=5000,

@@ -31,19 +31,20 @@ class RidgeCredit:
     """The payments of all segments so far, and the r̂(s, a, s') that fits them best.
 
     Attributes:
+        features: Numbers in φ.
         unexplained: Leave-one-out error of the payments per step, as a fraction of their variance:
             0 if r̂ foretells each payment from the others, 1 if it tells nothing.
         penalty: λ, which made it smallest.
     """
 
     def __init__(self, observation_size: int, action_size: int) -> None:
-        self._features = 2 * (observation_size + action_size)
+        self.features = 2 * (observation_size + action_size)
         self._means: list[Doubles] = []  # of φ over each paid segment
         self._wages: list[float] = []  # payment per step
         # Of φ over single steps, paid or not: their number, sum and sum of squares.
-        self._steps, self._sum = 0, np.zeros(self._features)
-        self._squares = np.zeros(self._features)
-        self._weights, self._bias = np.zeros(self._features), 0.0
+        self._steps, self._sum = 0, np.zeros(self.features)
+        self._squares = np.zeros(self.features)
+        self._weights, self._bias = np.zeros(self.features), 0.0
         self.unexplained, self.penalty = float("nan"), float("nan")
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class RidgeCredit:
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """All that was taken in and found, by name: for a checkpoint."""
         return {
-            "means": np.array(self._means).reshape(len(self), self._features),
+            "means": np.array(self._means).reshape(len(self), self.features),
             "wages": np.array(self._wages, dtype=np.float64),
             "steps": np.array([float(self._steps)]),
             "sum": self._sum,

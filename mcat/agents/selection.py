@@ -37,7 +37,8 @@ class Selection:
     def choose(self, task: int) -> int | None:
         """The task whose policy shall be transferred to `task`; None for the shared policy."""
         own = self.mean(task)
-        if own is None:
+        drivers = [entry.source for entry in self._entries if entry.task == task]
+        if own is None or (self.config.alternate and drivers[-1] is not None):
             return None
         enough = own + self.config.margin * abs(own)
 

@@ -18,7 +18,7 @@ from mcat.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from mcat.agents.loop import MetaTrainResult
-    from mcat.agents.mcat_config import MetaTrainConfig
+    from mcat.agents.mcat_config import MCATConfig, MetaTrainConfig
 
 Command = Callable[..., Any]
 
@@ -212,8 +212,19 @@ def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
     for source in (ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE):
         changes |= {given.key: given.value for given in _given(context, source)}
     config = overlay(PRESETS[preset], changes)
+    _require_used(config.mcat, PRESETS[preset].mcat)
     name = _task_set(config.family, options["task_set"])
     return preset, replace(config, family=name)
+
+
+def _require_used(chosen: MCATConfig, preset: MCATConfig) -> None:
+    """Refuse settings of the learner that is not chosen."""
+    idle = "td3" if chosen.learner == "crossq" else "crossq"
+    if getattr(chosen, idle) != getattr(preset, idle):
+        raise UsageError(
+            f"settings of mcat.{idle} change nothing with the learner {chosen.learner}:"
+            f" set those of mcat.{chosen.learner}, or add --learner {idle}"
+        )
 
 
 def _given(context: click.Context, source: ParameterSource) -> list[Given]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mcat.agents.context_policy import ContextPolicy, Window
+from mcat.agents.context_td3 import encode_all
 from mcat.agents.networks import MLP
 from mcat.agents.policies import load_policy
 from mcat.agents.rollout import episode_returns
@@ -24,7 +25,7 @@ from tests.agents.point_mass import HORIZON, tiny_arena
 from tests.agents.test_loop import spawn
 
 
-def policy(activation: str = "swish", seed: int = 0) -> ContextPolicy:
+def policy(activation: str = "swish", seed: int = 0, *, averaged: bool = False) -> ContextPolicy:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         config = ContextConfig(
@@ -32,7 +33,8 @@ def policy(activation: str = "swish", seed: int = 0) -> ContextPolicy:
         )
         model = ContextModel(2, 2, 3, config).requires_grad_(False)
     model.change_scale.std.copy_(torch.tensor([0.5, 0.1]))
-    return ContextPolicy.of(MLP((6, 16, 2), 1, torch.Generator().manual_seed(seed)), model)
+    actor = MLP((6, 16, 2), 1, torch.Generator().manual_seed(seed))
+    return ContextPolicy.of(actor, model, averaged=averaged)
 
 
 def played(acting) -> EpisodeStore:
@@ -65,8 +67,9 @@ def test_the_window_is_the_history_of_the_stored_episode_at_every_step():
     assert actions[3:].all()
 
 
-def test_a_deployed_policy_acts_in_the_context_that_learning_would_give_its_steps():
-    own = policy()
+@pytest.mark.parametrize("averaged", [False, True])
+def test_a_deployed_policy_acts_in_the_context_that_learning_would_give_its_steps(averaged):
+    own = policy(averaged=averaged)
     deployed, contexts = own.begin(), []
 
     def acting(states):
@@ -76,6 +79,10 @@ def test_a_deployed_policy_acts_in_the_context_that_learning_would_give_its_step
 
     episodes = played(acting)
     wanted = own.encode(past_of(episodes, np.arange(len(episodes)), 3))
+    if averaged:
+        means = [wanted[:HORIZON][: step + 1].mean(0) for step in range(HORIZON)]
+        torch.testing.assert_close(encode_all(own, episodes)[:HORIZON], torch.stack(means))
+        wanted = encode_all(own, episodes)
     found = torch.stack(contexts, dim=1).flatten(0, 1)
     torch.testing.assert_close(found, wanted)
     expected = own.act(torch.from_numpy(episodes.observations.copy()), wanted)
@@ -92,9 +99,9 @@ def test_episodes_begin_with_an_empty_memory():
     assert not np.array_equal(first(states[0]), before[0])  # that one remembers
 
 
-@pytest.mark.parametrize("activation", ["swish", "relu"])
-def test_a_saved_policy_acts_the_same_to_the_bit(tmp_path, activation):
-    own = policy(activation)
+@pytest.mark.parametrize(("activation", "averaged"), [("swish", True), ("relu", False)])
+def test_a_saved_policy_acts_the_same_to_the_bit(tmp_path, activation, averaged):
+    own = policy(activation, averaged=averaged)
     own.save(tmp_path / "policy", {"step": 7, "family": "masses"})
     read = ContextPolicy.load(tmp_path / "policy")
     assert (read.metadata["step"], read.metadata["family"]) == (7, "masses")
@@ -117,7 +124,7 @@ def test_a_policy_in_training_follows_its_networks():
 
 CHANGES = {
     "another kind": lambda arrays, header: header.update(kind="policy"),
-    "a later format": lambda arrays, header: header.update(format=3),
+    "a later format": lambda arrays, header: header.update(format=4),
     "half a neuron": lambda arrays, header: header.update(actor_sizes=[6, 16.5, 2]),
     "sizes that are no whole numbers": lambda arrays, header: header.update(
         actor_sizes=[6.0, 16.0, 2.0]
@@ -152,7 +159,7 @@ def test_a_file_that_says_something_else_is_refused(tmp_path, change):
 def test_a_file_of_a_later_mcat_says_which_is_needed(tmp_path):
     policy().save(tmp_path / "policy", {})
     arrays, header = load_safetensors(tmp_path / "policy")
-    save_safetensors(tmp_path / "later", arrays, header | {"format": 3, "mcat": "9.9"})
+    save_safetensors(tmp_path / "later", arrays, header | {"format": 4, "mcat": "9.9"})
     for load in (ContextPolicy.load, load_policy):
         with pytest.raises(DataError, match=r"later: needs mcat >= 9\.9"):
             load(tmp_path / "later")

@@ -93,6 +93,25 @@ def test_critics_and_their_gradients_equal_torch_modules(sizes, training):
         torch.testing.assert_close(norm.running_mean, both[0] if number == 0 else torch.cat(both))
 
 
+def test_contexts_are_seen_as_they_are_behind_state_and_action():
+    """Two inputs of which the second is a context: it enters neither the averages nor the scale."""
+    critics = NormalisedCritics((2, 1), 1, 0.25, generator(), as_is=1)
+    critics.layers[0].data.copy_(torch.tensor([[[2.0, 3.0]]]))
+    critics.layers[1].data.fill_(10.0)
+    rows = torch.tensor([[1.0, 0.01], [3.0, 0.02]])
+    expected = 10 + 2 * np.array([-1, 1]) / np.sqrt(1 + 1e-3) + 3 * np.array([0.01, 0.02])
+    np.testing.assert_allclose(critics(rows).detach().numpy()[0, :, 0], expected, rtol=1e-6)
+    assert critics.norms[0].running_mean.tolist() == pytest.approx([0.5])
+
+    agent = CrossQ(4, 2, SMALL, generator(), context_size=3)
+    obs, action = torch.arange(8.0).view(2, 4), -torch.ones(2, 2)
+    assert agent._inputs(obs, action).tolist() == [[0, -1, -1, 1, 2, 3], [4, -1, -1, 5, 6, 7]]
+    before = agent.critics.norms[0].running_var.clone()
+    agent.update(random_batch(16, 4, 2))
+    assert before.shape == (3,)  # a state and two actions
+    assert not torch.equal(agent.critics.norms[0].running_var, before)
+
+
 # --- the update -------------------------------------------------------------------------------
 
 

@@ -213,6 +213,17 @@ def test_auto_takes_the_linear_model_only_where_it_foretells_payments():
     assert credit_of("none", 0.0).used == "none"
 
 
+def test_while_payments_are_few_auto_does_not_judge_the_linear_model():
+    few = 2 * (2 * (OBS + ACT)) - 1
+    for payments, used in ((few, "ridge"), (few + 1, "learned")):
+        episodes, _ = logs([10] * payments, 10, 10, bend=3.0)
+        config = CreditConfig(kind="auto", hidden=(16,), unexplained=0.0)
+        credit = Credit(OBS, ACT, config, delay=10, horizon=10, generator=torch.Generator())
+        credit.add(episodes)
+        credit.begin(episodes)
+        assert credit.used == used
+
+
 def test_rewards_that_were_paid_at_once_stay_as_they_are():
     credit = credit_of("auto", 0.0, delay=1)
     assert credit.used == "none"

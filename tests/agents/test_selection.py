@@ -185,3 +185,16 @@ def test_what_makes_no_sense_is_refused():
         selection({3: 1.0})
     with pytest.raises(DataError, match="task 2"):
         Selection(2, SelectionConfig()).load_state(selection({0: 1, 2: 1}).state())
+
+
+def test_alternating_the_shared_policy_drives_after_every_transfer():
+    made = selection({0: 5, 1: 9, 2: 1}, alternate=True, tasks=3)
+    drove = []
+    for step in range(1, 7):
+        source = made.choose(0)
+        drove.append(source)
+        made.add(step, 0, source, 7.0 if source == 1 else 5.0)
+    assert drove == [1, None, 1, None, 1, None]
+    assert selection({0: 5, 1: 9}, {(1, 0): 7}).choose(0) == 1  # as printed it goes on
+    assert selection({0: 5, 1: 9}, {(1, 0): 7}, alternate=True).choose(0) is None
+    assert selection({0: 5, 1: 9}, {(1, 2): 7}, alternate=True).choose(0) == 1  # another task
