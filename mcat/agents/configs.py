@@ -48,6 +48,9 @@ class CrossQConfig:
         critic_beta: Adam's β1 for the critics.
         momentum: How far the critics' running averages go to those of a batch.
         policy_delay: Critic updates per actor update.
+        raw_action_cost: What the square of an action before its tanh costs in the actor's loss, as
+            a mean over its numbers. Without it most actions end up where tanh is flat, and there
+            the actor hears nothing from the critics any more.
     """
 
     hidden: tuple[int, ...] = (128, 128)
@@ -58,6 +61,7 @@ class CrossQConfig:
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     policy_delay: int = 3
+    raw_action_cost: float = 0.01
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
@@ -75,6 +79,8 @@ class CrossQConfig:
             raise UsageError("target_noise and target_noise_clip must not be negative")
         if self.policy_delay < 1:
             raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
+        if not self.raw_action_cost >= 0:
+            raise UsageError(f"raw_action_cost must not be negative, not {self.raw_action_cost}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,9 +121,9 @@ class CrossQ(Learner):
         self.updates += 1
 
         if self.updates % config.policy_delay == 0:
-            own_action = torch.tanh(self.actor(obs)[0])
-            actor_loss = -self.critics(self._inputs(obs, own_action)).amin(0).mean()
-            minimise(self.actor_adam, actor_loss)
+            raw = self.actor(obs)[0]
+            actor_loss = -self.critics(self._inputs(obs, torch.tanh(raw))).amin(0).mean()
+            minimise(self.actor_adam, actor_loss + config.raw_action_cost * raw.square().mean())
             self._actor_loss = actor_loss.detach()
         return Losses(critic_loss.detach(), self._actor_loss, imitation_loss.detach(), gains)
 

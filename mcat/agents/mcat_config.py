@@ -142,7 +142,9 @@ _FAST = replace(
     average_contexts=True,
     imitate=False,
     start_steps=10_000,
+    exploration=0.3,
     batch_size=128,
+    updates_per_step=2.0,
     credit=CreditConfig(kind="auto"),
     selection=SelectionConfig(alternate=True),
 )
