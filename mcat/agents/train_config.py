@@ -25,6 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "credit": "none",
         "episode_lengths": None,
         "start_steps": 25_000,
+        "exploration": 0.1,
         "batch_size": 256,
     },
 }
@@ -62,7 +63,7 @@ class TrainConfig:
     credit: Literal["none", "ridge"] = "ridge"
     episode_lengths: tuple[int, ...] | None = (100,)
     start_steps: int = 5_000
-    exploration: float = 0.1
+    exploration: float = 0.3
     batch_size: int = 128
     replay_capacity: int = 1_000_000
     evaluate_every: int = 5_000
