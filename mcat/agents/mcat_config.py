@@ -146,7 +146,7 @@ _FAST = replace(
     batch_size=128,
     updates_per_step=2.0,
     credit=CreditConfig(kind="auto"),
-    selection=SelectionConfig(alternate=True),
+    selection=SelectionConfig(transfer_memory=100_000, alternate=True),
 )
 _SMOKE = MCATConfig(
     start_steps=5000,

@@ -73,8 +73,12 @@ class Selection:
 
     def forget(self, now: int) -> None:
         """Drop what was stored before the last G steps."""
-        oldest = now - self.config.memory
-        self._entries = [entry for entry in self._entries if entry.step >= oldest]
+        own, transfers = self.config.memory, self.config.transfer_memory or self.config.memory
+        self._entries = [
+            entry
+            for entry in self._entries
+            if entry.step >= now - (own if entry.source is None else transfers)
+        ]
 
     def state(self) -> dict[str, Any]:
         """Everything that changes, as JSON."""
