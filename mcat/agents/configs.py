@@ -178,7 +178,7 @@ class SelectionConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if min(self.memory, self.transfer_memory or self.memory) < 1:
+        if self.memory < 1 or (self.transfer_memory is not None and self.transfer_memory < 1):
             raise UsageError("memory and transfer_memory must be at least 1 step")
         if not self.margin >= 0:
             raise UsageError(f"margin must not be negative, not {self.margin}")

@@ -15,7 +15,7 @@ from mcat.agents.learner import Batch, Imitation
 from mcat.errors import DataError, UsageError
 from tests.agents.test_td3 import column, generator, network, random_batch, weights
 
-SMALL = CrossQConfig(hidden=(8, 8))
+SMALL = CrossQConfig(hidden=(8, 8), pessimism=0.25)
 
 
 def as_modules(critics: NormalisedCritics) -> list[nn.Sequential]:
@@ -126,7 +126,8 @@ def reference_losses(agent: CrossQ, batch: Batch) -> tuple[torch.Tensor, list[nn
     rows = torch.cat((torch.cat((batch.obs, batch.action), 1), later))
     values = torch.stack([critic(rows) for critic in critics])
     now, after = values[:, : len(batch.obs)], values[:, len(batch.obs) :].detach()
-    target = batch.reward + agent.config.discount * (1 - batch.terminal) * after.amin(0)
+    after = torch.lerp(after.mean(0), after.amin(0), agent.config.pessimism)
+    target = batch.reward + agent.config.discount * (1 - batch.terminal) * after
     return (now - target).square().mean(1).sum(), critics
 
 
@@ -152,9 +153,14 @@ def test_both_halves_share_statistics_and_only_the_first_is_taught():
             )
 
 
-@pytest.mark.parametrize(("terminal", "discount"), [(0.0, 0.9), (1.0, 0.9)])
-def test_termination_alone_ends_the_target(terminal, discount):
-    agent = CrossQ(1, 1, CrossQConfig(hidden=(4,), discount=discount), generator())
+@pytest.mark.parametrize(
+    ("terminal", "pessimism", "after"), [(0.0, 0.0, 4.0), (0.0, 1.0, 3.0), (1.0, 0.0, 0.0)]
+)
+def test_the_target_goes_on_with_mean_or_smaller_value_unless_the_task_ended(
+    terminal, pessimism, after
+):
+    config = CrossQConfig(hidden=(4,), discount=0.9, pessimism=pessimism)
+    agent = CrossQ(1, 1, config, generator())
     for parameter in agent.critics.layers:
         parameter.data.zero_()
     agent.critics.layers[-1].data[:, 0, 0] = torch.tensor([3.0, 5.0])  # all that they ever say
@@ -162,7 +168,7 @@ def test_termination_alone_ends_the_target(terminal, discount):
     losses = agent.update(
         Batch(nothing, nothing, column(1.0, 1.0), nothing, column(*[terminal] * 2))
     )
-    target = 1 + (1 - terminal) * discount * 3
+    target = 1 + 0.9 * after
     assert losses.critic.item() == pytest.approx((3 - target) ** 2 + (5 - target) ** 2)
 
 

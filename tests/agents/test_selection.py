@@ -198,3 +198,17 @@ def test_alternating_the_shared_policy_drives_after_every_transfer():
     assert selection({0: 5, 1: 9}, {(1, 0): 7}).choose(0) == 1  # as printed it goes on
     assert selection({0: 5, 1: 9}, {(1, 0): 7}, alternate=True).choose(0) is None
     assert selection({0: 5, 1: 9}, {(1, 2): 7}, alternate=True).choose(0) == 1  # another task
+
+
+def test_transfers_may_be_remembered_for_longer_than_the_shared_policy():
+    made = selection({0: 5, 1: 9}, {(1, 0): 3}, memory=10, transfer_memory=30)
+    made.forget(10)
+    assert made.choose(0) is None  # tried, and bad
+    made.forget(11)
+    assert made.mean(0) is None
+    assert made.mean(0, 1) == 3
+    for step in (20, 30, 31):
+        made.add(step, 0, None, 5.0)
+        made.add(step, 1, None, 9.0)
+        made.forget(step)
+        assert made.choose(0) == (None if step <= 30 else 1)  # then it is tried again
