@@ -300,7 +300,7 @@ def test_gymnasium_has_no_entry_point_loader():
 
 
 def test_healthy_bonus_of_hopper_is_lost_when_it_falls_even_without_termination():
-    # locomotion pays `alive` every step itself (A13): the switch alone would not.
+    # locomotion pays `alive` every step itself: the switch alone would not.
     env = gym.make("Hopper-v5", terminate_when_unhealthy=False)
     env.reset(seed=0)
     bonuses = [env.step(np.zeros(3))[4]["reward_survive"] for _ in range(200)]

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import itertools
+import json
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from mcat.cli import cli
 from mcat.commands.options import task_from
@@ -149,3 +151,102 @@ def test_tables_follow_the_declarations():
 def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
         assert (path.parent / target).exists(), target
+
+
+FOLDERS = (".ci", "mcat", "tests", "docs", "benchmarks", "examples", "results")
+TEXTS = sorted(
+    path
+    for place in (ROOT.glob("*"), *((ROOT / name).rglob("*") for name in FOLDERS))
+    for path in place
+    if path.suffix in (".py", ".md", ".toml", ".cff", ".txt", ".c", ".json")
+    or path.name in ("Makefile", "run")
+)
+# Codes of documents that only we had. Spelt so that this file holds none of them.
+CODES = re.compile(
+    r"\b[AB][1-9]\d?\b"  # a reading by its number
+    r"|\N{SECTION SIGN}"  # one of their sections
+    r"|\b[Pp]romise \d"
+    r"|\bshared/(?:spec|review|paper|design)"
+)
+LINK = re.compile(r"\]\(([^)#:]*)#([\w-]+)\)")
+POINTER = re.compile(r"\b(docs/[\w/-]+\.md)#([\w-]+)")
+
+
+def test_nothing_points_to_what_a_reader_does_not_have():
+    """No code of an outside document, and no page that is not in the repository."""
+    texts = {path: path.read_text() for path in TEXTS}
+    assert len(texts) > 200
+    pages = {path.name for path in texts if path.suffix == ".md"}
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path, text in texts.items()
+        for number, line in enumerate(text.splitlines(), start=1)
+        if CODES.search(line) or set(re.findall(r"\b[\w-]+\.md\b", line)) - pages
+    ]
+    assert not found, "\n".join(sorted(found))
+
+
+def anchors_of(path):
+    """Of a page's headings, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), flags=re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+
+
+def pointers():
+    """(where, page, anchor) of every link to a heading, and of `docs/` pages named in any text."""
+    for path in TEXTS:
+        text = path.read_text()
+        yield from ((path, ROOT / name, anchor) for name, anchor in POINTER.findall(text))
+        if path.suffix == ".md":
+            for name, anchor in LINK.findall(text):
+                yield path, path.parent / name if name else path, anchor
+
+
+def test_every_pointer_to_a_heading_finds_it():
+    decisions = anchors_of(ROOT / "docs" / "decisions.md")
+    assert len(decisions) == len(set(decisions)) > 30
+    found = list(pointers())
+    assert len(found) > 40
+    for path, target, anchor in found:
+        assert anchor in anchors_of(target), f"{path.relative_to(ROOT)}: {target.name}#{anchor}"
+
+
+@pytest.mark.parametrize("name", ["decisions", "symbols"])
+def test_the_code_that_a_page_names_is_where_it_says(name):
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    links = re.findall(r"\[`([^`]+)`\]\(([^)#]+\.py)\)", text)
+    assert len(links) > 15
+    for names, target in links:
+        if not names.endswith(".py"):
+            code = (ROOT / "docs" / target).read_text()
+            for word in re.findall(r"\w+", names):
+                assert re.search(rf"\b{word}\b", code), (names, target)
+
+
+def switches_off(title):
+    """The last column of a table of deviations, as words of a command line."""
+    text = (ROOT / "docs" / "decisions.md").read_text()
+    section = text.partition(f"\n### {title}\n")[2].partition("\n### ")[0]
+    cells = [line.split("|")[-2] for line in section.splitlines() if line.startswith("| ")]
+    for switch in re.findall(r"`([^`]+)`", " ".join(cells)):
+        yield from switch.split() if switch.startswith("--") else ("--set", switch)
+
+
+def settings(*words):
+    result = CliRunner().invoke(cli, ["metatrain", *words, "--print-config", "--json"])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    del found["preset"], found["mcat"]["context"]["patience"]  # of stops that there are not
+    return found
+
+
+def test_the_deviations_of_the_presets_are_all_there():
+    """With every switch that the page names for them, `cpu` and `fast` become `paper`."""
+    cpu, fast = (list(switches_off(f"Deviations of preset {name}")) for name in ("cpu", "fast"))
+    assert settings("--preset", "cpu", *cpu) == settings("--preset", "paper")
+    assert settings("--preset", "fast", *cpu, *fast) == settings("--preset", "paper")
+    others = list(switches_off("In every preset, paper included"))
+    keys = [word for word in others if re.fullmatch(r"mcat\.[\w.]+=.+", word)]
+    assert len(keys) == 2
+    for key in keys:
+        assert settings("--preset", "paper", "--set", key) != settings("--preset", "paper")

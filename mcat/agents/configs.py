@@ -13,7 +13,7 @@ CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class TD3Config:
-    """The numbers of the paper's table (algorithms.md §10)."""
+    """The numbers of the paper's table of TD3 (Appendix C.2)."""
 
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4
@@ -125,7 +125,7 @@ class CreditConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationConfig:
-    """Oh's numbers for MuJoCo (algorithms.md §7).
+    """Oh's numbers for MuJoCo, but for batch, weight and clip: docs/decisions.md#self-imitation.
 
     Attributes:
         capacity: Transitions to keep; the oldest episodes go first.

@@ -29,7 +29,7 @@ ACTIVATIONS = get_args(Activation)
 
 
 class Window:
-    """The last K steps of episodes in lockstep, as C reads them: state changes and actions (§1.4).
+    """The last K steps of episodes in lockstep, as C reads them: state changes and actions (C.2).
 
     Call `see` with the states before a step, then `acted` with the actions that were taken.
     """

@@ -1,8 +1,8 @@
 """Updates of π(s, z) and its critics from whole episodes (the paper's Algorithm 2).
 
 C does not change while the policy learns, so z_t of every stored step is computed once per
-iteration: the numbers are those that encoding each batch anew would give (A4), for a fraction of
-the cost. No gradient reaches C.
+iteration: the numbers are those that encoding each batch anew would give, for a fraction of the
+cost. No gradient reaches C (docs/decisions.md#contexts-of-the-policy).
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class PolicyUpdates:
 
 
 def _rows_of(episodes: Episodes, contexts: Tensor, rewards: Tensor) -> Batch:
-    """All transitions, each with its z_t, which also goes with s_{t+1} (A3)."""
+    """All transitions, each with its z_t, which also goes with s_{t+1} (Algorithm 2, line 2)."""
     rows = episodes.transitions(np.arange(len(episodes)))
     obs, action, _, next_obs, terminal = map(torch.from_numpy, rows[1:])
     return Batch(

@@ -18,7 +18,8 @@ class Exploration:
     """A `PolicyFunction` for one episode of each training task in lockstep.
 
     Row i acts on task i by π(s, z_t), or if it has a source j by H(s, π(s, z_j), z_j, z_i), where
-    z_i and z_j are the tasks' features (A8); noise comes on top (A29).
+    z_i and z_j are the tasks' features; noise comes on top in both cases
+    (docs/decisions.md#contexts-of-a-transferred-policy).
 
     Args:
         policy: π and C.

@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class Imitation(NamedTuple):
-    """Steps of past episodes whose returns are known: self-imitation (A19)."""
+    """Steps of past episodes whose returns are known: self-imitation (Algorithm 2)."""
 
     obs: Tensor  # (m, obs)
     action: Tensor  # (m, act)

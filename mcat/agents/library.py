@@ -20,7 +20,7 @@ from mcat.safe_io import digest, load_safetensors
 from mcat.translator.policy import translator_file
 from mcat.types import AnyPolicy
 
-# A18: the paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
+# The paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
 MEDIOCRE_STEPS = {"ant": 45_000}
 DEFAULT_MEDIOCRE_STEPS = 80_000
 STEPS_PER_SECOND = 130  # of training on one core, for the announcement; the bar knows better

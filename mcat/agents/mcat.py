@@ -98,7 +98,7 @@ class MCAT:
     # --- who acts --------------------------------------------------------------------------
 
     def plan(self) -> tuple[str, ...]:
-        """Random actions at first (A16), then the rule of A17."""
+        """Random actions at first, then the rule of `Selection`."""
         names = self.arena.train
         if not self._warm:
             return (RANDOM,) * len(names)
@@ -108,7 +108,7 @@ class MCAT:
         return tuple(SHARED if source is None else names[source] for source in sources)
 
     def explorer(self, drivers: Sequence[str]) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
-        """One episode per training task, with noise (A29)."""
+        """One episode per training task, with noise whoever drives it."""
         if drivers[0] == RANDOM:
             shape = len(drivers), self.arena.action_size
             return lambda states: self.rngs["acting"].uniform(-1, 1, shape).astype(np.float32)
@@ -124,11 +124,11 @@ class MCAT:
         return self._exploration
 
     def deployed(self) -> Deployment:
-        """π(s, z_t) without noise (A30)."""
+        """π(s, z_t) without noise and without H."""
         return self.policy.begin()
 
     def remember(self, new: Round) -> None:
-        """Keep a round's episodes, and its returns but for random ones (A16)."""
+        """Keep a round's episodes, and its returns but for random ones: they are not π's."""
         self.replay.extend(new.episodes)
         number = int(self.rounds[-1]) + 1 if len(self.rounds) else 0
         rounds = np.append(self.rounds, np.full(new.episodes.num_episodes, number))
@@ -177,7 +177,7 @@ class MCAT:
         return found
 
     def _learn_models(self, pulse: Pulse) -> dict[str, float]:
-        """C and F, then H; after random actions only the first (A16)."""
+        """C and F, then H; after random actions only the first, as H is not used yet."""
         transfers = self.config.transfer and len(self._tasks) > 1
         found = self._learn_dynamics(pulse)
         return found | self._learn_to_translate(pulse if self._warm and transfers else None)

@@ -35,13 +35,14 @@ class MCATConfig:
         transfer: Let translated policies of other tasks collect episodes.
         imitate: Self-imitation.
         translator: H of the paper, or the one of Zhang et al. 2020 in its place (D.6).
-        target_context: What H is told of the target: its feature, or the episode's own z_t (A8).
-        start_steps: Environment steps of random actions before the policy learns (A16).
+        target_context: What H is told of the target: its feature, as printed, or the episode's z_t.
+        start_steps: Environment steps of random actions before the policy learns
+            (docs/decisions.md#random-actions-at-first).
         exploration: Standard deviation of the noise on the actions after that.
         batch_size: Transitions of a TD3 update.
         updates_per_step: TD3 updates per environment step.
-        good_enough: Held-out error of F below which a tenth of its steps will do (§1.9); None for
-            what suits the robot, 0 for never.
+        good_enough: Held-out error of F below which a tenth of its steps will do, as in the
+            authors' code; None for what suits the robot, 0 for never.
         context: C and F; `max_steps` and `patience` are per iteration.
         action: H; `steps` are per iteration.
     """
@@ -96,9 +97,9 @@ class MCATConfig:
 RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
-"""By robot, the thresholds of §1.9 (squared errors of two batches) as mean absolute errors."""
+"""By robot, the authors' thresholds (squared errors of two batches) as mean absolute errors."""
 
-# As printed (§14): 10,000 steps of all M transitions, 1,000 steps of H, nothing cut short.
+# As printed (C.4) and read in docs/decisions.md: 10,000 steps of all M transitions, 1,000 of H.
 _PRINTED = MCATConfig(
     good_enough=0.0,
     context=ContextConfig(
@@ -116,7 +117,7 @@ _PRINTED = MCATConfig(
         residual=False, proximity=0.0, weighed=False, hidden=(256, 256), batch_size=1024, steps=1000
     ),
 )
-# The authors' public code where it differs (§1.13) and its earlier loop (§1.11).
+# The authors' public code where it differs, and their prototype of the loop.
 _RELEASED = replace(
     _PRINTED,
     good_enough=None,

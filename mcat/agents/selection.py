@@ -1,6 +1,6 @@
 """Which policy collects the next episode of a task: the shared one or another task's, transferred.
 
-The rule of Algorithm 1, with the details of A17.
+The rule of Algorithm 1; docs/decisions.md#which-policy-collects-the-next-episode has its details.
 """
 
 from __future__ import annotations

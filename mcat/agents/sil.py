@@ -1,7 +1,7 @@
 """Self-imitation (Oh et al. 2018): good episodes, drawn by how much the critics undervalue them.
 
 The critics learn from them that a state-action pair is worth at least the return R that once
-followed it: L_sil = Σ_l w max(R - Q_l, 0)² (A19).
+followed it: L_sil = Σ_l w max(R - Q_l, 0)² (docs/decisions.md#self-imitation).
 """
 
 from __future__ import annotations

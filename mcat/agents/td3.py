@@ -44,7 +44,7 @@ class TD3(Learner):
         obs, action, reward, next_obs, terminal = batch
         config = self.config
 
-        with torch.no_grad():  # y = r + γ (1 - terminal) min Q'(s', π'(s') + clipped noise): A2
+        with torch.no_grad():  # y = r + γ (1 - terminal) min Q'(s', π'(s') + clipped noise)
             next_action = self.smoothed_action(
                 self.actor_target, next_obs, config.target_noise, config.target_noise_clip
             )
@@ -63,7 +63,7 @@ class TD3(Learner):
         minimise(self.critic_adam, loss)
         self.updates += 1
 
-        if self.updates % config.policy_delay == 0:  # A20
+        if self.updates % config.policy_delay == 0:  # as in TD3, targets too
             own_action = torch.tanh(self.actor(obs)[0])
             actor_loss = -self.critics(torch.cat((obs, own_action), 1), member=0).mean()
             minimise(self.actor_adam, actor_loss)

@@ -34,7 +34,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Everything a training run depends on (algorithms.md §1.3, §10).
+    """Everything a training run depends on (docs/algorithms/td3.md).
 
     Attributes:
         task: The task; rewards are dense if its delay is 1.

@@ -242,7 +242,7 @@ class Episodes:
         return np.add.reduceat(self.rewards, self._ends - self._lengths, dtype=np.float64)
 
     def discounted_returns(self, gamma: float) -> Floats:
-        """`(len,)`: R_t = Σ γ^i r_{t+i} to the end of the episode, no bootstrap (A19)."""
+        """`(len,)`: R_t = Σ γ^i r_{t+i} to the end of the episode, no bootstrap."""
         rewards = self.rewards
         returns = np.empty(len(self), dtype=np.float32)
         longest_first = np.argsort(-self._lengths, kind="stable")

@@ -1,4 +1,4 @@
-"""Hopper, HalfCheetah, Ant and the three-legged HalfCheetah (algorithms.md §1.1, A9–A14).
+"""Hopper, HalfCheetah, Ant and the three-legged HalfCheetah (docs/decisions.md#machines).
 
 The models are gymnasium's own XML files; with default parameters every step, observation and
 reward equals gymnasium's v5 environments (Hopper and Ant without termination, Ant without contact
@@ -42,7 +42,7 @@ class Locomotion(Simulation):
         frame_skip: Physics steps per action.
         skip_qpos: Leading positions the observation leaves out (x, or x and y).
         velocity_limit: Observed velocities are clipped to this.
-        alive: Paid every step, fallen or not (A13).
+        alive: Paid every step, fallen or not.
         control_cost: Times the squared control of the working motors.
         torso: Body whose x is measured; None takes the root joint's.
         position_noise: Half-width of the uniform noise on the initial positions.
@@ -129,7 +129,7 @@ def build(robot: str, **parameters: Any) -> Locomotion:
 
 
 def _hopper(*, size: float) -> Locomotion:
-    """Every capsule's radius is its stock radius times size/0.05; mass follows (A12)."""
+    """Every capsule's radius is its stock radius times size/0.05; mass follows."""
     spec = mujoco.MjSpec.from_file(_asset("hopper.xml"))
     for geom in spec.geoms:
         if geom.type == mujoco.mjtGeom.mjGEOM_CAPSULE:
@@ -148,8 +148,8 @@ def _hopper(*, size: float) -> Locomotion:
 
 def _halfcheetah(*, armature: float, mass: float, inertia: float) -> Locomotion:
     model = mujoco.MjModel.from_xml_path(_asset("half_cheetah.xml"))
-    model.dof_armature[3:] = armature  # the three root joints keep 0 (A10)
-    model.body_mass[:] *= mass  # after compilation, which would normalise it to 14 kg (A11)
+    model.dof_armature[3:] = armature  # the three root joints keep 0
+    model.body_mass[:] *= mass  # after compilation, which would normalise it to 14 kg
     model.body_inertia[:] *= inertia
     refresh_constants(model)
     return Locomotion(model, frame_skip=5, control_cost=0.1)
@@ -164,7 +164,7 @@ def _halfcheetah3leg(*, armature: float) -> Locomotion:
 
 def _ant(*, cripple: int | None, damping: float, control_cost: float, semantics: str) -> Locomotion:
     model = mujoco.MjModel.from_xml_path(_asset("ant.xml"))
-    multiplied = 2 if semantics == "paper" else 1  # legs 0 and 1, or leg 0 alone (A9)
+    multiplied = 2 if semantics == "paper" else 1  # legs 0 and 1, or as released leg 0
     for leg in range(4):
         hinges = dofs_of(model, [f"hip_{leg + 1}", f"ankle_{leg + 1}"])
         model.dof_damping[hinges] *= damping if leg < multiplied else 1.0 / damping
@@ -193,7 +193,7 @@ _BUILDERS: dict[str, Callable[..., Locomotion]] = {
 
 @cache
 def three_leg_xml() -> str:
-    """Gymnasium's cheetah with its rear leg doubled and the two splayed in y (§6.3).
+    """Gymnasium's cheetah with its rear leg doubled and the two splayed in y, as in Zhang et al.
 
     The second rear leg follows the first in the tree, so positions, velocities and motors come
     in the order rear, second rear, front. The compiler still normalises the total mass to 14 kg.

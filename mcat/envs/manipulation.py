@@ -19,7 +19,7 @@ from mcat.envs.physics import dofs_of, refresh_constants
 from mcat.envs.simulation import Array, Simulation
 from mcat.errors import UsageError, unknown
 
-SPARSE_RADIUS = 0.05  # algorithms.md §12: the paper's one radius; Meta-World's own differ by task
+SPARSE_RADIUS = 0.05  # the paper's one radius (C.1); Meta-World's own differ by task
 CLEARANCE = 0.15  # Meta-World's reset loops for ever if object and goal are closer than this in xy
 GRIPPER_JOINTS = ("r_close", "l_close")
 MAX_DRAWS = 100
@@ -78,7 +78,7 @@ class Manipulation(Simulation):
             raise unknown("Meta-World robot", robot, _ITEMS)
         if reward not in ("sparse", "dense"):
             raise unknown("reward", reward, ("sparse", "dense"))
-        # The class itself, never a `Meta-World/*` id: those ignore seeds (software.md §1.7).
+        # The class itself, never a `Meta-World/*` id: those ignore seeds.
         self._env: Any = ALL_V3_ENVIRONMENTS[f"{robot}-v3"]()
         self._env._freeze_rand_vec = True  # every reset starts from `_last_rand_vec`
         super().__init__(self._env.model, self._env.data, self._env.frame_skip)

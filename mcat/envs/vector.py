@@ -82,7 +82,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._any_delay = bool((self._delays > 1).any())
         self._over = np.ones(n, dtype=bool)
         self._park = False
-        self._never = np.zeros(n, dtype=bool)  # no task terminates (A13)
+        self._never = np.zeros(n, dtype=bool)  # no task terminates
         # Robots with equal spaces say the same.
         self._names = [(name, f"_{name}") for name in self.tasks[0].spec.info]
         self._everyone = np.ones(n, dtype=bool)

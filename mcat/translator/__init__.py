@@ -5,6 +5,16 @@ configurations need no torch.
 
     from mcat.datasets import EpisodeStore
     from mcat.translator import TransferredPolicy, fit_pair
+
+The paper's letters, as comments use them (docs/symbols.md has all of them):
+
+    C, z        context encoder, and the context it finds        context.ContextModel.encode
+    F           forward model                                    context.ContextModel.predict
+    K, M        steps that C reads, steps that share a context   configs.ContextConfig
+    H           action translator                                action.ActionTranslator
+    R, λ        reward model, weight of the state beside it      reward.RewardModel
+    G, D        state translator, its discriminator              state_training.Maps, adversarial
+    F1, Φ, Ψ    the baseline of Zhang et al.                     cycle.CycleNetworks
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class ActionTraining:
         report.untranslated = float(np.mean([self.mismatch(t, t.rows.action) for t in tests]))
         with Progress("learning to translate", config.steps, "steps", quiet=quiet) as progress:
             for step in range(1, config.steps + 1):
-                left = 1 - (step - 1) / config.steps  # §1.8 lowers the rate too, in three stages
+                left = 1 - (step - 1) / config.steps  # the paper lowers it too, in stages
                 self.adam.param_groups[0]["lr"] = config.learning_rate * left
                 loss = self.step()
                 progress.advance(1)

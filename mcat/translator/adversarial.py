@@ -10,7 +10,7 @@ from mcat.translator.networks import mlp
 
 
 def discriminator(inputs: int) -> nn.Sequential:
-    """Two outputs, both regressed to the label: 1 for real, 0 for made up (§6)."""
+    """Two outputs, both regressed to the label: 1 for real, 0 for made up (Zhang et al. 2020)."""
     return mlp(inputs, (256, 64), 2, "relu")
 
 

@@ -69,7 +69,7 @@ class ActionConfig:
         proximity: Cost of |translated - source action|, in units of the normalised L1 error. It
             keeps H from exploiting F's mistakes far from the actions it has seen.
         loss: "l1" to F's mean, or "nll" under F's Gaussian, which H can lower by steering to where
-            F is confidently wrong (A6).
+            F is confidently wrong (docs/decisions.md#the-loss-of-h).
         weighed: Dimensions of the state count by how far actions can move them, as no action can
             mend the others; else all that move count alike, as printed.
         reward_aware: Also ask that the reward stays what it was (L_trans,r).

@@ -31,7 +31,7 @@ from mcat.translator.windows import (
     split_episodes,
 )
 
-LOG_VARIANCE = (-10.0, 0.5)  # soft bounds (A5)
+LOG_VARIANCE = (-10.0, 0.5)  # soft bounds, as in the authors' code
 
 
 class ContextModel(nn.Module):
@@ -96,7 +96,7 @@ class ContextModel(nn.Module):
 
 
 def bounded_log_variance(raw: Tensor) -> Tensor:
-    """Softly keeps a log variance between -10 and 0.5 (A5)."""
+    """Softly keeps a log variance between -10 and 0.5."""
     low, high = LOG_VARIANCE
     upper = high - nn.functional.softplus(high - raw)
     return low + nn.functional.softplus(upper - low)
@@ -105,7 +105,9 @@ def bounded_log_variance(raw: Tensor) -> Tensor:
 def forward_loss(
     mean: Tensor, log_variance: Tensor, change: Tensor, *, evenness: float = 0.0
 ) -> Tensor:
-    """L_forw: the Gaussian negative log likelihood without its constants (A5).
+    """L_forw: the Gaussian negative log likelihood without its constants, averaged.
+
+    Eq. 1 adds up instead: docs/decisions.md#the-forward-loss.
 
     With `evenness` each term counts variance^evenness times as much, lest what is hard to predict
     is given up (Seitzer et al. 2022, "On the pitfalls of heteroscedastic uncertainty estimation").
@@ -115,7 +117,10 @@ def forward_loss(
 
 
 def contrastive_loss(one: Tensor, two: Tensor, *, same: bool, margin: float) -> Tensor:
-    """L_cont: contexts of one task together, of different tasks at least `margin` apart (A7)."""
+    """L_cont: contexts of one task together, of different tasks at least `margin` apart.
+
+    The hinge is squared, other than in Eq. 2 (docs/decisions.md#the-contrastive-loss).
+    """
     distance = (one - two).square().sum(dim=1).clamp_min(1e-12).sqrt()
     return (distance if same else (margin - distance).clamp_min(0)).square().mean()
 
@@ -233,7 +238,7 @@ def held_out_errors(model: ContextModel, tests: Sequence[Windows]) -> Tensor:
 
 @torch.no_grad()
 def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.Generator) -> None:
-    """Each task's feature is the mean context of many of its histories (A8)."""
+    """Each task's feature is the mean context of many of its histories."""
     for number, task in enumerate(tasks):
         steps = rng.integers(len(task), size=model.config.feature_samples)
         model.features[number] = model.encode(past_of(task, steps, model.config.history)).mean(
@@ -242,7 +247,7 @@ def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.
 
 
 def fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
-    """Pooled over all tasks (§1.5)."""
+    """Pooled over all tasks, so that a number means the same on each."""
     columns = {
         name: torch.from_numpy(np.concatenate([task.column(name) for task in tasks]))
         for name in ("observations", "actions", "next_observations")

@@ -1,9 +1,10 @@
-"""The baseline of Zhang et al. (2020) for machines with equal spaces (algorithms.md §6.1).
+"""The baseline of Zhang et al. (2020) for machines with equal spaces.
 
 It goes the other way round. F1 knows the *source* machine. Phi turns actions of the target into
 source actions for which F1 predicts what followed on the target (dynamics cycle), and which an
 adversary cannot tell from real source actions. Psi turns them back (domain cycle). Psi is what is
 used in the end, on the source policy's actions, though it is trained by the domain cycle alone.
+Whose numbers these are: docs/decisions.md#the-baseline-of-zhang-et-al.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from mcat.translator.windows import split_episodes
 
 
 class CycleNetworks(nn.Module):
-    """F1, Phi, Psi and the discriminator of source actions; states are not normalised (§6.1)."""
+    """F1, Phi, Psi and the discriminator of source actions; states as they are, not normalised."""
 
     def __init__(self, sizes: tuple[int, int], config: CycleConfig) -> None:
         super().__init__()

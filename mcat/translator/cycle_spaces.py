@@ -1,4 +1,4 @@
-"""The baseline of Zhang et al. (2020) for machines with different spaces (algorithms.md §6.3).
+"""The baseline of Zhang et al. (2020) for machines with different spaces.
 
 A state map G shows the target's states to the source policy; action maps go both ways and do not
 look at the state. Through F1, the dynamics of the source, G and the action map to the source must
@@ -67,7 +67,7 @@ class SpacesNetworks(nn.Module):
         self.to_target.hand.copy_(torch.from_numpy(correspondence.action_to_target))
 
     def set_scales(self, source: Rows, target: Rows) -> None:
-        """Each machine's states by their own mean and spread (§6.3)."""
+        """Each machine's states by their own mean and spread, as in the original."""
         scales = self.state_map.source_scale, self.state_map.target_scale
         for scale, rows in zip(scales, (source, target), strict=True):
             scale.fit(rows.obs)

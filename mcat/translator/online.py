@@ -63,7 +63,7 @@ class ContextLearner:
         act_size: Numbers in an action.
         tasks: How many there are.
         config: How C and F are built and trained.
-        good_enough: Once the held-out error is below it, a tenth of the steps will do (§1.9).
+        good_enough: Once the held-out error is below it, a tenth of the steps will do.
         seed: Equal seeds give equal models.
     """
 
@@ -187,7 +187,7 @@ class TranslatorLearner:
         return {"network": training.network, "adam": training.adam}
 
     def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
-        """The training, on the episodes there are now; source and target may be the same (§1.8)."""
+        """The training, on the episodes there are now; source and target may be the same."""
         numbers = range(len(tasks))
         routes = [Route(number, task, numbers) for number, task in enumerate(tasks)]
         if self._training is None:

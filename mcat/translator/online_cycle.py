@@ -1,4 +1,4 @@
-"""The translator of Zhang et al. (2020) for many tasks, in place of H (the paper's D.6; §6.2).
+"""The translator of Zhang et al. (2020) for many tasks, in place of H (the paper's D.6).
 
 Networks of H's size, trained for as long, but the other way round (see `cycle.py`): F is asked
 about the *source*, and Psi, which acts in the end, learns only to undo Phi.
@@ -43,7 +43,7 @@ class ContextCycle(ActionTraining):
         *,
         rng: np.random.Generator,
     ) -> None:
-        config = replace(config, residual=False, loss="l1")  # both maps make new actions (§6.2)
+        config = replace(config, residual=False, loss="l1")  # both maps make new actions
         super().__init__(model, routes, config, seed=int(rng.integers(2**31)))
         sizes = routes[0].episodes.observation_size, routes[0].episodes.action_size
         context_size = model.config.context_size

@@ -20,7 +20,7 @@ class Recipe:
     Attributes:
         context: C and F.
         action: H.
-        joint: C and F see both machines of a pair, not the target alone (A26).
+        joint: C and F see both machines of a pair, not the target alone as printed.
         state: G and its inverse, for machines with other spaces or rewards.
         cycle: The baseline, for machines with equal spaces.
         cycle_spaces: The baseline for others.
@@ -34,7 +34,7 @@ class Recipe:
     cycle_spaces: SpacesCycleConfig = field(default_factory=SpacesCycleConfig)
 
 
-# As printed, but for the loss of H (A6): 30 epochs of 10,000 steps for C and F, of 3,000 for H.
+# As printed and read in docs/decisions.md: 30 epochs of 10,000 steps for C and F, of 3,000 for H.
 _PRINTED_CONTEXT = ContextConfig(
     all_future=True,
     decay=False,

@@ -202,7 +202,7 @@ class StateTraining:
         F also sees the last changes of the state: those of the states that the source went through,
         sent to the target one by one.
 
-        What is aimed at is learned too. Holding it still at first (§6.3), lest the inverse of G
+        What is aimed at is learned too. Holding it still at first, lest the inverse of G
         makes all states alike, leaves half a gradient, which blew up; L_back suffices for that.
         """
         model, scale = self.model, self.model.change_scale

@@ -37,7 +37,7 @@ class Windows(NamedTuple):
 def sample_windows(
     task: Episodes, config: ContextConfig, rng: np.random.Generator, n: int
 ) -> Windows:
-    """Transitions up to M - 1 steps after the step whose past gives their context (A21).
+    """Transitions up to M - 1 steps after the step whose past gives their context (Eq. 1).
 
     Each of n contexts comes with one such transition, or with `all_future` with all of them.
     """

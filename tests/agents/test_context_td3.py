@@ -41,7 +41,7 @@ def changed(before, after) -> set[str]:
     return {name for name in before if not torch.equal(before[name], after[name])}
 
 
-# --- contexts in the updates (A3, A4) ---------------------------------------------------------
+# --- contexts in the updates ------------------------------------------------------------------
 
 
 def test_contexts_are_those_of_the_present_encoder_over_each_steps_own_history():
@@ -71,7 +71,7 @@ def test_a_batch_has_the_steps_own_context_with_the_state_and_with_the_next(kind
     agent = mcat(overlay(TINY, {"credit.kind": kind}))
     size = agent.arena.observation_size
     batch = updates(agent)._batch()
-    assert torch.equal(batch.obs[:, size:], batch.next_obs[:, size:])  # A3
+    assert torch.equal(batch.obs[:, size:], batch.next_obs[:, size:])  # z_t with s_{t+1} too
     contexts = encode_all(agent.policy, agent.replay)
     states = torch.from_numpy(agent.replay.observations.copy())
     rewards = torch.from_numpy(agent.replay.rewards.copy())
@@ -111,7 +111,7 @@ def test_each_phase_changes_its_own_networks_and_no_others():
         return {name.partition("/")[0] for name in changed(before, agent.tensors())}
 
     acting = (agent._policy_updates(), 4, 4, no_pulse)
-    assert after(agent._learn_to_act, *acting) == {"learner", "imitation", "credit"}  # A4
+    assert after(agent._learn_to_act, *acting) == {"learner", "imitation", "credit"}
     assert after(agent._learn_to_translate, no_pulse) == {"translator"}
     assert after(agent._learn_dynamics, no_pulse) == {"models"}
 

@@ -18,7 +18,7 @@ OBS, ACT = 3, 2
 
 
 def pay_later(dense, delay):
-    """The delay wrapper's rule (§1.2), one step at a time."""
+    """The delay wrapper's rule, one step at a time."""
     paid, owed = np.zeros(len(dense)), 0.0
     for t, reward in enumerate(dense, start=1):
         owed += reward

@@ -94,7 +94,7 @@ def test_plans_are_random_then_shared_then_transferred():
     assert agent.plan() == (RANDOM, RANDOM)
     agent.remember(random_round(agent.arena, 0))  # start_steps are over
     agent.learn(no_pulse)
-    assert agent.plan() == (SHARED, SHARED)  # returns of random actions do not count (A16)
+    assert agent.plan() == (SHARED, SHARED)  # returns of random actions do not count
     agent.selection.add(80, 0, None, 10.0)
     agent.selection.add(80, 1, None, 2.0)
     assert agent.plan() == (SHARED, names[0])

@@ -1,4 +1,4 @@
-"""The rule of Algorithm 1 (A17): its whole truth table, margin, ties, expiry (§15 item 12)."""
+"""The rule of Algorithm 1 : its whole truth table, margin, ties, expiry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-imitation buffer against hand-worked cases and a naive list (§7, §15 item 13)."""
+"""The self-imitation buffer against hand-worked cases and a naive list."""
 
 from __future__ import annotations
 

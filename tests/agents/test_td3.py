@@ -116,7 +116,7 @@ def column(*values: float) -> torch.Tensor:
 def test_the_target_takes_the_smaller_critic_and_masks_termination_only(q1, q2):
     agent = constant_agent(TD3Config(hidden=(4,), discount=0.9), q1, q2)
     nothing = column(0.0, 0.0)
-    # A time limit leaves terminal at 0 and so bootstraps (A2): y = 1 + 0.9 * 3 = 3.7; else y = 1.
+    # A time limit leaves terminal at 0 and so bootstraps: y = 1 + 0.9 * 3 = 3.7; else y = 1.
     losses = agent.update(Batch(nothing, nothing, column(1.0, 1.0), nothing, column(0.0, 1.0)))
     # Both critics say 0: the loss is the mean of (3.7², 1²), twice.
     assert losses.critic.item() == pytest.approx(2 * (3.7**2 + 1) / 2)
@@ -184,7 +184,7 @@ def test_the_actor_update_leaves_the_critics_alone_and_uses_the_first():
     assert loss == pytest.approx(-first(torch.cat((obs, own), 1)).mean().item(), rel=1e-4)
 
 
-# --- an independent implementation (promise 38) -----------------------------------------------
+# --- an independent implementation ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
@@ -230,7 +230,7 @@ def test_it_learns_to_copy_its_observation():
     ("terminal", "expected", "tolerance"), [(False, 10.0, 0.5), (True, 4.0951, 0.3)]
 )
 def test_truncation_bootstraps_and_termination_does_not(terminal, expected, tolerance):
-    """Promise 35: reward 1, five steps, discount 0.9; the step is seen only where it matters."""
+    """Reward 1, five steps, discount 0.9; the step is seen only where it matters."""
     config = TD3Config(hidden=(32,), learning_rate=3e-3, discount=0.9, target_rate=0.05)
     agent = TD3(1, 1, config, generator())
     rng = np.random.default_rng(0)
@@ -349,5 +349,5 @@ def test_it_reaches_the_level_of_stable_baselines3_on_pendulum():
         ).learn(10_000)
         theirs.append(pendulum_return(lambda obs, m=model: m.predict(obs, deterministic=True)[0]))
     print(f"pendulum after 10,000 steps: ours {ours}, stable-baselines3 {theirs}")
-    assert np.median(ours) >= -250  # promise 37
+    assert np.median(ours) >= -250
     assert np.median(ours) >= np.median(theirs) - 50

@@ -105,7 +105,7 @@ def test_bad_arrays_are_named(log, message):
 
 
 def test_nan_never_enters_a_growing_store():
-    """Promise 26: 1,000 places, 1,000 refusals, nothing stored."""
+    """1,000 places, 1,000 refusals, nothing stored."""
     rng = np.random.default_rng(0)
     store = store_of([make_episode(rng, 4)], capacity=10)
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""The store against a naive list of episodes, step by step (algorithms.md §15 item 8)."""
+"""The store against a naive list of episodes, step by step."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ episode_lists = st.lists(
 )
 @example(patterns=[(7, False, 0)] * 3, capacity=7, at_once=True, k=4, m=4, seed=0)
 def test_equals_a_list_of_episodes(patterns, capacity, at_once, k, m, seed):
-    """Promise 36: appends, batches of appends, evictions, round the ring several times."""
+    """Appends, batches of appends, evictions, round the ring several times."""
     rng = np.random.default_rng(seed)
     store, naive = EpisodeStore(OBS, ACT, capacity=capacity), NaiveStore(capacity)
     arriving = [make_episode(rng, n, terminal=end, task=task) for n, end, task in patterns]
@@ -127,7 +127,7 @@ def test_equals_a_list_of_episodes(patterns, capacity, at_once, k, m, seed):
 
 
 def test_history_rows():
-    """§15 item 8: zero start, newest last, the current step excluded, no episode crossed."""
+    """Zero start, newest last, the current step excluded, no episode crossed."""
     states = np.array([[0], [1], [3], [6], [100], [110]], dtype=np.float32)
     store = EpisodeStore.from_arrays(
         observations=states[[0, 1, 2, 4]],

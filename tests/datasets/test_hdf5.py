@@ -277,7 +277,7 @@ def test_contents_are_checked_before_they_are_believed(tmp_path, case):
 
 
 def test_non_finite_values_at_random_places_are_all_refused(tmp_path):
-    """Promise 26 for files: 300 places, through the child's and the in-process reader alike."""
+    """300 places, through the child's and the in-process reader alike."""
     rng = np.random.default_rng(0)
     path = tmp_path / "a.h5"
     write_dataset(path, make_store(lengths=(30,), terminal=(False,)), METADATA)

@@ -1,4 +1,4 @@
-"""DelayedReward: sums are kept, payments come when they should (algorithms.md §1.2, §15 item 5)."""
+"""DelayedReward: sums are kept, payments come when they should."""
 
 import gymnasium as gym
 import numpy as np

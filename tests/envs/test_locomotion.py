@@ -1,4 +1,4 @@
-"""Hopper, HalfCheetah, Ant and the three-legged cheetah (algorithms.md §15, items 1–7)."""
+"""Hopper, HalfCheetah, Ant and the three-legged cheetah: models, rewards, spaces."""
 
 import gymnasium as gym
 import mujoco

@@ -235,7 +235,7 @@ def test_mass_alone_leaves_inertia():
 
 
 def test_size_makes_mass_follow():
-    """Total masses of the Hopper by radius, algorithms.md §1.1."""
+    """Total masses of the Hopper by radius, from the compiled models."""
     model = load("hopper")
     for radius, total in ((0.01, 0.56), (0.02, 2.32), (0.03, 5.38), (0.05, 15.82), (0.07, 32.75)):
         resized = physics.perturb(model, {"size": radius / 0.05}, asset("hopper"))

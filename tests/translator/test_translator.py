@@ -102,7 +102,7 @@ def test_a_residual_translator_starts_as_the_identity_and_the_cost_keeps_it_near
 
 
 def test_contrastive_values():
-    """§15 item 9."""
+    """Squared distance within a task, squared hinge between tasks."""
     here = torch.zeros(3, 2)
     there = here + torch.tensor([0.25, 0.0])
     assert contrastive_loss(here, here, same=True, margin=1.0) == pytest.approx(0, abs=1e-9)
@@ -113,7 +113,7 @@ def test_contrastive_values():
 
 
 def test_log_variance_is_bounded():
-    """§15 item 10."""
+    """Softly: what is well inside stays nearly as it was."""
     out = bounded_log_variance(torch.tensor([1e4, -1e4, -3.0]))
     assert out[0].item() == pytest.approx(0.5, abs=1e-3)
     assert out[1].item() == pytest.approx(-10, abs=1e-3)
