@@ -48,9 +48,6 @@ class CrossQConfig:
         critic_beta: Adam's β1 for the critics.
         momentum: How far the critics' running averages go to those of a batch.
         policy_delay: Critic updates per actor update.
-        pessimism: Where between the mean of both critics (0) and the smaller one (1) targets are.
-            Batch normalisation makes values noisy, the smaller of two noisy ones is too small, and
-            a hundred steps of bootstrapping add that up.
         raw_action_cost: What the square of an action before its tanh costs in the actor's loss, as
             a mean over its numbers. Without it most actions end up where tanh is flat, and there
             the actor hears nothing from the critics any more.
@@ -64,7 +61,6 @@ class CrossQConfig:
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     policy_delay: int = 3
-    pessimism: float = 0.0
     raw_action_cost: float = 0.01
 
     def __post_init__(self) -> None:
@@ -83,8 +79,6 @@ class CrossQConfig:
             raise UsageError("target_noise and target_noise_clip must not be negative")
         if self.policy_delay < 1:
             raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
-        if not 0 <= self.pessimism <= 1:
-            raise UsageError(f"pessimism must be in [0, 1], not {self.pessimism}")
         if not self.raw_action_cost >= 0:
             raise UsageError(f"raw_action_cost must not be negative, not {self.raw_action_cost}")
 

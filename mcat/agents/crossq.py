@@ -108,9 +108,7 @@ class CrossQ(Learner):
         rows = torch.cat((self._inputs(obs, action), self._inputs(next_obs, next_action)))
         self.critics.train()
         values, next_values = self.critics(rows).split(len(obs), 1)
-        next_values = next_values.detach()
-        after = torch.lerp(next_values.mean(0), next_values.amin(0), config.pessimism)
-        target = reward + config.discount * (1 - terminal) * after
+        target = reward + config.discount * (1 - terminal) * next_values.detach().amin(0)
         critic_loss = (values - target).square().sum() / len(obs)  # MSE of Q1 plus MSE of Q2
 
         self.critics.eval()  # from here on with running averages

@@ -15,7 +15,7 @@ from mcat.agents.learner import Batch, Imitation
 from mcat.errors import DataError, UsageError
 from tests.agents.test_td3 import column, generator, network, random_batch, weights
 
-SMALL = CrossQConfig(hidden=(8, 8), pessimism=0.25)
+SMALL = CrossQConfig(hidden=(8, 8))
 
 
 def as_modules(critics: NormalisedCritics) -> list[nn.Sequential]:
@@ -126,8 +126,7 @@ def reference_losses(agent: CrossQ, batch: Batch) -> tuple[torch.Tensor, list[nn
     rows = torch.cat((torch.cat((batch.obs, batch.action), 1), later))
     values = torch.stack([critic(rows) for critic in critics])
     now, after = values[:, : len(batch.obs)], values[:, len(batch.obs) :].detach()
-    after = torch.lerp(after.mean(0), after.amin(0), agent.config.pessimism)
-    target = batch.reward + agent.config.discount * (1 - batch.terminal) * after
+    target = batch.reward + agent.config.discount * (1 - batch.terminal) * after.amin(0)
     return (now - target).square().mean(1).sum(), critics
 
 
@@ -153,14 +152,9 @@ def test_both_halves_share_statistics_and_only_the_first_is_taught():
             )
 
 
-@pytest.mark.parametrize(
-    ("terminal", "pessimism", "after"), [(0.0, 0.0, 4.0), (0.0, 1.0, 3.0), (1.0, 0.0, 0.0)]
-)
-def test_the_target_goes_on_with_mean_or_smaller_value_unless_the_task_ended(
-    terminal, pessimism, after
-):
-    config = CrossQConfig(hidden=(4,), discount=0.9, pessimism=pessimism)
-    agent = CrossQ(1, 1, config, generator())
+@pytest.mark.parametrize(("terminal", "after"), [(0.0, 3.0), (1.0, 0.0)])
+def test_the_target_goes_on_with_the_smaller_value_unless_the_task_ended(terminal, after):
+    agent = CrossQ(1, 1, CrossQConfig(hidden=(4,), discount=0.9), generator())
     for parameter in agent.critics.layers:
         parameter.data.zero_()
     agent.critics.layers[-1].data[:, 0, 0] = torch.tensor([3.0, 5.0])  # all that they ever say
