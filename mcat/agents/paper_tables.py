@@ -185,7 +185,7 @@ def _cost(c: float, *numbers: float) -> Row:
 
 
 def _reach(number: int, *printed: Numbers) -> Row:
-    """From one goal to another: the same arm, other rewards. The guess mirrors x, as printed."""
+    """From one goal to another: the same arm, other rewards. The guess mirrors both."""
     goals = family("reach-goals")
     source, target = goals.train[0], goals.test[number]
     on_target, cycle, ours = printed

@@ -25,7 +25,7 @@ Command = Callable[..., Any]
 PRESET_NOTES = {
     "fast": "a faster learner, credit for delayed rewards, shorter episodes; the default",
     "cpu": "Algorithm 1 sized for a laptop: one sampled future step per row, early stops",
-    "paper": "every number as printed, 2M steps; days",
+    "paper": "the printed numbers, 2M steps; weeks on a CPU",
     "released": "as the authors' public code",
     "smoke": "seconds, to try things",
 }

@@ -37,7 +37,7 @@ def paper_test_return(group: Group) -> float | None:
 def summary_rows(groups: Sequence[Group]) -> Rows:
     """Final and best returns of each group, mean ± standard error over its runs."""
     heading = ("family", "method", "seeds", "steps", "final train", "final test", "best train",
-               "test then", "paper's test at 2M")  # fmt: skip
+               "test then", "the paper's MCAT, test at 2M")  # fmt: skip
     return [heading, *map(_summary_row, groups)]
 
 

@@ -67,9 +67,8 @@ class ContextCycle(ActionTraining):
         proposed = self.propose(query)
         # Real are actions of a task with its own feature; with another's they count as made up.
         real = self.sample(source._replace(targets=others), n)
-        # A batch suffices for it, however many rows `all_future` makes of n windows.
-        made = _judged(proposed, query.target)[:n], _judged(real.rows.action, real.target)[:n]
-        self.adversary.learn(torch.cat(made), _judged(real.rows.action, real.source)[:n])
+        made = _judged(proposed, query.target), _judged(real.rows.action, real.target)
+        self.adversary.learn(torch.cat(made), _judged(real.rows.action, real.source))
         loss = WEIGHTS.total(**self.losses(query, proposed))
         take_step(self.adam, loss)
         return loss.detach()
