@@ -217,7 +217,7 @@ class MetaTrainConfig:
 
 
 PRESETS: dict[str, MetaTrainConfig] = {
-    "fast": MetaTrainConfig(episode_lengths=(100,), mcat=_FAST),
+    "fast": MetaTrainConfig(episode_lengths=(100, 500), mcat=_FAST),
     "cpu": MetaTrainConfig(mcat=_CPU),
     "paper": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_PRINTED),
     "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),

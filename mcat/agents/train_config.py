@@ -61,7 +61,7 @@ class TrainConfig:
     learner: LearnerKind = "crossq"
     scale_rewards: bool = True
     credit: Literal["none", "ridge"] = "ridge"
-    episode_lengths: tuple[int, ...] | None = (100,)
+    episode_lengths: tuple[int, ...] | None = (100, 500)
     start_steps: int = 5_000
     exploration: float = 0.3
     batch_size: int = 128
