@@ -228,14 +228,15 @@ def test_the_memory_holds_what_was_done_not_what_was_meant():
     class Watched:
         def begin(self):
             acting = own.begin()
-            see = acting._window.see
+            window = acting._recognition._window
+            see = window.see
 
             def look(states):
                 past = see(states)
                 seen.append(past[1].clone())
                 return past
 
-            acting._window.see = look
+            window.see = look
             return acting
 
     arena = tiny_arena()
