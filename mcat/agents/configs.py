@@ -45,6 +45,9 @@ class CrossQConfig:
 
     Attributes:
         hidden: Layer widths of actor and critics.
+        learning_rate: Adam's at first; after u updates it is divided by sqrt(1 + u / `settling`).
+        settling: See there; None keeps the rate as it is. Early on a high one learns fast, later it
+            keeps critics and actor from settling.
         critic_beta: Adam's β1 for the critics.
         momentum: How far the critics' running averages go to those of a batch.
         policy_delay: Critic updates per actor update.
@@ -55,6 +58,7 @@ class CrossQConfig:
 
     hidden: tuple[int, ...] = (128, 128)
     learning_rate: float = 1e-3
+    settling: int | None = 50_000
     critic_beta: float = 0.5
     momentum: float = 0.01
     discount: float = 0.99
@@ -63,12 +67,19 @@ class CrossQConfig:
     policy_delay: int = 3
     raw_action_cost: float = 0.01
 
+    def rate(self, updates: int) -> float:
+        """The learning rate after so many updates."""
+        done = 0 if self.settling is None else updates / self.settling
+        return float(self.learning_rate / (1 + done) ** 0.5)
+
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
         if not self.hidden or min(self.hidden) < 1:
             raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
         if not self.learning_rate > 0:
             raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
+        if self.settling is not None and self.settling < 1:
+            raise UsageError(f"settling must be at least 1 update, not {self.settling}")
         if not 0 <= self.critic_beta < 1:
             raise UsageError(f"critic_beta must be in [0, 1), not {self.critic_beta}")
         if not 0 < self.momentum <= 1:

@@ -101,6 +101,8 @@ class CrossQ(Learner):
         """One step on the critics and, every `policy_delay`-th time, on the actor."""
         obs, action, reward, next_obs, terminal = batch
         config = self.config
+        for adam in (self.actor_adam, self.critic_adam):
+            adam.param_groups[0]["lr"] = config.rate(self.updates)
 
         next_action = self.smoothed_action(
             self.actor, next_obs, config.target_noise, config.target_noise_clip

@@ -197,6 +197,17 @@ def test_the_actor_is_judged_by_the_smaller_critic_under_running_averages():
     assert loss == pytest.approx(-values.amin(0).mean().item(), rel=1e-4)
 
 
+@pytest.mark.parametrize(("settling", "rates"), [(4, [0.8, 0.4]), (None, [0.8, 0.8])])
+def test_the_learning_rate_falls_as_the_updates_go_on(settling, rates):
+    config = CrossQConfig(hidden=(4,), learning_rate=0.8, settling=settling)
+    assert [config.rate(updates) for updates in (0, 12)] == pytest.approx(rates)
+    agent = CrossQ(3, 2, config, generator())
+    for updates in range(3):
+        agent.update(random_batch(8, 3, 2))
+        for adam in (agent.actor_adam, agent.critic_adam):
+            assert adam.param_groups[0]["lr"] == config.rate(updates)
+
+
 def test_raw_actions_cost_their_mean_square():
     """Critics that always say the same leave only that to the actor."""
     config = CrossQConfig(hidden=(8, 8), policy_delay=1, raw_action_cost=0.3)
