@@ -220,8 +220,8 @@ class MCAT:
 
         Args:
             update: The updates of this round.
-            steps: Environment steps so far that call for updates, and
-            total: how many there will be in this round.
+            steps: Environment steps of the round so far.
+            total: How many it will have at its end.
             pulse: Called before each update.
         """
         due, end = (max(1, round(n * self.config.updates_per_step)) for n in (steps, total))
