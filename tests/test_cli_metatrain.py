@@ -116,6 +116,13 @@ def test_a_switch_changes_exactly_its_key(options, expected, capsys):
     assert changed(options, capsys) == expected
 
 
+def test_a_switch_that_changes_nothing_says_so(capsys):
+    code, _, err = mcat("metatrain --no-sil --print-config", capsys)
+    assert (code, err) == (0, "note: preset fast is as --no-sil makes it already\n")
+    for useful in ("--preset cpu --no-sil", "--no-transfer"):
+        assert mcat(f"metatrain {useful} --print-config", capsys)[2] == ""
+
+
 def test_every_setting_is_tried_above():
     tried = " ".join(options for options, _ in SWITCHES)
     assert not [setting.flag for setting in SETTINGS if setting.flag not in tried]

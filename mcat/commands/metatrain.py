@@ -213,6 +213,10 @@ def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
         changes |= {given.key: given.value for given in _given(context, source)}
     config = overlay(PRESETS[preset], changes)
     _require_used(config.mcat, PRESETS[preset].mcat)
+    usual = flatten(to_json(PRESETS[preset]))
+    for item in EXPERIMENTS:
+        if options[item.name] is True and usual[item.key] == item.value:
+            click.echo(f"note: preset {preset} is as {item.flag} makes it already", err=True)
     name = _task_set(config.family, options["task_set"])
     return preset, replace(config, family=name)
 
