@@ -23,6 +23,8 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from mcat.reports.learning_runs import LearningRun, read_run
+
 LOOKS = (10_000, 25_000, 50_000, 100_000)
 ARMS = {"transfer": [], "no transfer": ["--no-transfer"]}
 SPARSE = ["--credit", "none", "--set", "mcat.imitate=true"]
@@ -41,16 +43,10 @@ def run(folder: Path, family: str, seed: int, steps: int, options: list[str]) ->
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
-def curve(folder: Path, column: str) -> dict[int, float]:
-    """What the policy earned by environment steps."""
-    with (folder / "metrics.csv").open() as file:
-        rows = [(int(row["step"]), float(row[column])) for row in csv.DictReader(file)]
-    return {step: value for step, value in rows if value == value}
-
-
-def looked_at(earned: dict[int, float], look: int) -> float:
-    """At the first evaluation not before that step."""
-    return earned[min(step for step in earned if step >= look)]
+def looked_at(run: LearningRun, column: str, look: int) -> float:
+    """What the policy earned at the first evaluation not before that step."""
+    steps, values = run.curve(column)
+    return float(values[steps >= look][0])
 
 
 def interval(values: list[float]) -> str:
@@ -58,7 +54,7 @@ def interval(values: list[float]) -> str:
     mean = statistics.mean(values)
     if len(values) < 2:
         return f"{mean:+,.0f} (one seed)"
-    half = T_975[len(values) - 1] * statistics.stdev(values) / len(values) ** 0.5
+    half = T_975.get(len(values) - 1, T_975[9]) * statistics.stdev(values) / len(values) ** 0.5
     return f"{mean:+,.0f} [{mean - half:+,.0f}, {mean + half:+,.0f}]"
 
 
@@ -108,12 +104,13 @@ def main() -> None:
             job.result()
 
     print(f"{chosen.family}{kind}, seeds {', '.join(map(str, chosen.seeds))}")
+    runs = {key: read_run(folder) for key, folder in folders.items()}
     for column in ("eval/train", "eval/test"):
-        curves = {key: curve(folder, column) for key, folder in folders.items()}
         print(f"  {column.removeprefix('eval/')} tasks")
         for look in (look for look in LOOKS if look <= chosen.steps):
             values = {
-                arm: [looked_at(curves[arm, seed], look) for seed in chosen.seeds] for arm in ARMS
+                arm: [looked_at(runs[arm, seed], column, look) for seed in chosen.seeds]
+                for arm in ARMS
             }
             differences = [a - b for a, b in zip(*values.values(), strict=True)]
             arms = "   ".join(

@@ -1,4 +1,4 @@
-"""Updates of π(s, z) and its critics from whole episodes (the paper's Algorithm 2).
+"""Updates of π(s, z) and its critics from episodes, past and present (the paper's Algorithm 2).
 
 C does not change while the policy learns, so z_t of every stored step is computed once per
 iteration: the numbers are those that encoding each batch anew would give, for a fraction of the
@@ -25,7 +25,7 @@ SCALE_ROWS = 10_000  # rewards enough to tell their mean and spread
 
 
 class PolicyUpdates:
-    """The updates between two rounds.
+    """The updates of one round: after it, or step by step while it is collected.
 
     Args:
         learner: π and its critics, whose observations are states with contexts.
@@ -63,13 +63,17 @@ class PolicyUpdates:
         self._states = replay.observation_size
         self._imitated = encode_all(policy, imitation.episodes) if imitation else torch.zeros(0)
         credit.begin(replay)
-        rewards = credit.rewards()
+        rows = replay.transitions(np.arange(len(replay)))
+        obs, action, reward, next_obs, terminal = map(torch.from_numpy, rows[1:])
+        # A network's are another one after every step: `_draw` asks for them.
+        reward = reward[:, None] if credit.used == "learned" else credit.rewards()
+        stored = _rows(obs, action, reward, next_obs, terminal, encode_all(policy, replay))
+        self._rows = _with_room(room, stored)
+        self._count = len(replay)  # rows in use
         self._mean, self._spread = 0.0, 1.0
         if scale_rewards:
             endless = not replay.terminals.any()
-            self._mean, self._spread = self._reward_scale(rewards, centred=endless)
-        self._rows = _with_room(room, _rows_of(replay, encode_all(policy, replay), rewards))
-        self._count = len(replay)  # rows in use
+            self._mean, self._spread = self._reward_scale(centred=endless)
         self.sums, self.done, self.seen = torch.zeros(len(LOSSES)), 0, 0
 
     def __call__(self) -> Tensor:
@@ -95,13 +99,8 @@ class PolicyUpdates:
         obs, action, received, next_obs, terminal = (
             torch.from_numpy(np.asarray(column, np.float32))[rows] for column in taken[:5]
         )
-        new = Batch(
-            obs=torch.cat((obs, contexts[rows]), 1),
-            action=action,
-            reward=self._credit.estimate(obs, action, next_obs, received[:, None]),
-            next_obs=torch.cat((next_obs, contexts[rows]), 1),
-            terminal=terminal[:, None],
-        )
+        reward = self._credit.estimate(obs, action, next_obs, received[:, None])
+        new = _rows(obs, action, reward, next_obs, terminal, contexts[rows])
         places = slice(self._count, self._count + len(rows))
         for column, values in zip(self._rows, new, strict=True):
             column[places] = values
@@ -113,18 +112,23 @@ class PolicyUpdates:
         return dict(zip(LOSSES, (self.sums / max(self.done, 1)).tolist(), strict=True))
 
     def _batch(self) -> Batch:
-        """Transitions of all tasks."""
-        indices = torch.from_numpy(self._rng.integers(self._count, size=self._batch_size))
-        batch = Batch(*(column[indices] for column in self._rows))
-        reward = batch.reward
-        if self._credit.used == "learned":  # another one after every step
-            obs, next_obs = (x[:, : self._states] for x in (batch.obs, batch.next_obs))
-            reward = self._credit.estimate(obs, batch.action, next_obs, reward)
-        return batch._replace(reward=(reward - self._mean) / self._spread)
+        """Transitions of all tasks, with rewards in the learner's units."""
+        batch = self._draw(self._batch_size)
+        return batch._replace(reward=(batch.reward - self._mean) / self._spread)
 
-    def _reward_scale(self, rewards: Tensor, *, centred: bool) -> tuple[float, float]:
+    def _draw(self, size: int) -> Batch:
+        """Transitions of all tasks, with rewards as credited."""
+        indices = torch.from_numpy(self._rng.integers(self._count, size=size))
+        batch = Batch(*(column[indices] for column in self._rows))
+        if self._credit.used != "learned":
+            return batch
+        obs, next_obs = (x[:, : self._states] for x in (batch.obs, batch.next_obs))
+        reward = self._credit.estimate(obs, batch.action, next_obs, batch.reward)
+        return batch._replace(reward=reward)
+
+    def _reward_scale(self, *, centred: bool) -> tuple[float, float]:
         """Mean and spread of the rewards; 0 for the mean where subtracting it would mislead."""
-        drawn = rewards[self._rng.integers(len(rewards), size=SCALE_ROWS)].double()
+        drawn = self._draw(SCALE_ROWS).reward.double()
         mean = float(drawn.mean()) if centred and self._imitation is None else 0.0
         return mean, max(float(drawn.std()), 1e-6)
 
@@ -141,14 +145,19 @@ class PolicyUpdates:
         )
 
 
-def _rows_of(episodes: Episodes, contexts: Tensor, rewards: Tensor) -> Batch:
-    """All transitions, each with its z_t, which also goes with s_{t+1} (Algorithm 2, line 2)."""
-    rows = episodes.transitions(np.arange(len(episodes)))
-    obs, action, _, next_obs, terminal = map(torch.from_numpy, rows[1:])
+def _rows(
+    obs: Tensor,
+    action: Tensor,
+    reward: Tensor,
+    next_obs: Tensor,
+    terminal: Tensor,
+    contexts: Tensor,
+) -> Batch:
+    """Transitions, each with its z_t, which also goes with s_{t+1} (Algorithm 2, line 2)."""
     return Batch(
         obs=torch.cat((obs, contexts), 1),
         action=action,
-        reward=rewards,
+        reward=reward,
         next_obs=torch.cat((next_obs, contexts), 1),
         terminal=terminal[:, None],
     )

@@ -39,8 +39,8 @@ class MCATConfig:
         start_steps: Environment steps of random actions before the policy learns
             (docs/decisions.md#random-actions-at-first).
         exploration: Standard deviation of the noise on the actions after that.
-        batch_size: Transitions of a TD3 update.
-        updates_per_step: TD3 updates per environment step.
+        batch_size: Transitions of an update of π and its critics.
+        updates_per_step: Such updates per environment step.
         good_enough: Held-out error of F below which a tenth of its steps will do, as in the
             authors' code; None for what suits the robot, 0 for never.
         context: C and F; `max_steps` and `patience` are per iteration.
@@ -223,5 +223,5 @@ PRESETS: dict[str, MetaTrainConfig] = {
     "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),
     "smoke": MetaTrainConfig(steps=15_000, evaluate_every=2, evaluation_episodes=1, mcat=_SMOKE),
 }
-"""fast: cpu with learned credit in place of self-imitation; cpu: the algorithm at a laptop's cost;
-paper: as printed; released: as the authors' code; smoke: seconds, to try things."""
+"""fast: cpu with a faster learner, and credit in place of self-imitation; cpu: the algorithm at a
+laptop's cost; paper: the printed numbers; released: as the authors' code; smoke: seconds."""

@@ -159,7 +159,7 @@ def test_rewards_are_centred_and_in_units_of_their_spread():
     update = updates(agent)
     update._imitation = None
     rewards = agent.credit.rewards()
-    update._mean, update._spread = update._reward_scale(rewards, centred=True)
+    update._mean, update._spread = update._reward_scale(centred=True)
     assert update._mean == pytest.approx(float(rewards.mean()), abs=0.05)
     assert update._spread == pytest.approx(float(rewards.std()), rel=0.1)
     batches = np.concatenate([update._batch().reward.numpy() for _ in range(200)])
