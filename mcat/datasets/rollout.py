@@ -50,7 +50,7 @@ def roll_out(
         episodes: How many sub-environments take part. The policy sees all rows nevertheless, so
             that it rounds alike however many are wanted.
         steps: Cut the episodes after so many steps; what is owed then is never paid.
-        after: Called after every step, with copies of nothing: it must not keep the arrays.
+        after: Called after every step; the arrays are the roll-out's own, so it must not keep them.
 
     Yields:
         Arguments for `EpisodeStore.append_episode`, or None where the simulation diverged.
@@ -76,10 +76,10 @@ def roll_out(
         observation, rewards[t], terminated, truncated, info = env.step(actions[t])
         observations[t + 1] = observation
         unstable = info.get("unstable", np.zeros(n, dtype=bool))
+        sound = running & ~unstable & np.isfinite(observations[t + 1]).all(axis=1)
         after(
-            Taken(observations[t], actions[t], rewards[t], observations[t + 1], terminated,
-                  running & ~unstable)
-        )  # fmt: skip
+            Taken(observations[t], actions[t], rewards[t], observations[t + 1], terminated, sound)
+        )
         ended = running & (terminated | truncated)
         if ended.any():
             lengths[ended] = t + 1

@@ -11,7 +11,7 @@ from mcat.agents.mcat import MCAT
 from mcat.config import overlay
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken, roll_out
-from tests.agents.point_mass import HORIZON, mcat, no_pulse, tiny_arena
+from tests.agents.point_mass import HORIZON, PointMasses, mcat, no_pulse, tiny_arena
 from tests.agents.test_fast_loop import FAST
 
 
@@ -140,3 +140,30 @@ def test_rolling_out_tells_which_episodes_take_part():
     for name in ("observations", "actions", "rewards", "next_observations"):
         column = np.stack([getattr(taken, name)[0] for taken in steps])
         assert np.array_equal(column, episode[name])
+
+
+def test_a_state_beyond_float32_is_not_learned_from(monkeypatch):
+    """The episode is thrown away when it is over; until then its steps must not count."""
+    real = PointMasses.step
+
+    def step(self, actions):
+        states, *others = real(self, actions)
+        if self._elapsed[1] > 3:
+            states[1] = 1e39
+        return states, *others
+
+    monkeypatch.setattr(PointMasses, "step", step)
+    running: list[list[bool]] = []
+    with np.errstate(over="ignore"):
+        found = list(
+            roll_out(
+                tiny_arena().make(range(2)),
+                None,
+                seed=np.random.SeedSequence(0),
+                noise=(0.0, 0.0),
+                episodes=2,
+                after=lambda taken: running.append(taken.running.tolist()),
+            )
+        )
+    assert running == [[True, True]] * 3 + [[True, False]] * (HORIZON - 3)
+    assert found[1] is None
