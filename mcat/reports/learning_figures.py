@@ -101,7 +101,7 @@ def _draw_paper_line(axes: Axes, groups: Sequence[Group]) -> None:
         return
     axes.axhline(printed, color=INK, lw=1, ls=(0, (5, 4)))
     axes.annotate(
-        f"paper at 2M steps: {printed:,.0f}", (0.02, printed), (0, 3),
+        f"paper at 2M steps: {printed:,.0f}", (0.99, printed), (0, 3), ha="right",
         xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=INK,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
