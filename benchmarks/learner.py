@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 import mcat  # noqa: F401  registers the ids
-from mcat.agents.rollout import Evaluator
-from mcat.agents.train_config import TrainConfig
-from mcat.agents.trainer import Trainer
+from mcat.agents.evaluation import Evaluator
+from mcat.agents.single.config import TrainConfig
+from mcat.agents.single.trainer import Trainer
 from mcat.envs.tasks import Task
 
 TASK = Task("halfcheetah", armature=0.2)

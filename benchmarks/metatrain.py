@@ -32,14 +32,14 @@ from forward_curve import learning_curve
 from torch import Tensor, nn
 
 from mcat.agents.configs import CreditConfig, ImitationConfig, TD3Config
-from mcat.agents.context_policy import ContextPolicy
-from mcat.agents.context_td3 import PolicyUpdates
-from mcat.agents.credit import Credit
-from mcat.agents.loop import PHASES
-from mcat.agents.mcat_config import PRESETS
-from mcat.agents.metatrain import metatrain
+from mcat.agents.credit.credit import Credit
+from mcat.agents.meta.config import PRESETS
+from mcat.agents.meta.loop import PHASES
+from mcat.agents.meta.rounds import load_rounds
+from mcat.agents.meta.run import metatrain
+from mcat.agents.meta.updates import PolicyUpdates
 from mcat.agents.networks import MLP
-from mcat.agents.rounds import load_rounds
+from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.agents.td3 import TD3
 from mcat.datasets import EpisodeStore

@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from forward_curve import learning_curve
 
-from mcat.agents.library import collector_policy
-from mcat.agents.policy_names import find_policy
-from mcat.agents.rollout import Evaluator
+from mcat.agents.evaluation import Evaluator
+from mcat.agents.policies.names import find_policy
 from mcat.datasets import EpisodeStore, load
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs.tasks import Task
+from mcat.transfer.collectors import collector_policy
 from mcat.translator import (
     ActionConfig,
     ContextConfig,

@@ -49,7 +49,7 @@ def command(arguments, folder, at, number):
 
 
 def main(folder, points, arguments):
-    import mcat.agents.metatrain
+    import mcat.agents.meta.run
     import mcat.datasets.collect  # noqa: F401  (before the forks)
 
     first, _, again = " ".join(arguments).partition(" -- ")

@@ -12,17 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-import mcat.agents.library
-import mcat.agents.metatrain
-import mcat.agents.reproduce
-import mcat.agents.train
-import mcat.agents.transfer
-import mcat.reports.reproduction
-import mcat.reports.translation  # noqa: F401  (before another user, who may not read them, runs)
 from mcat.cli import run
 from mcat.datasets import write_dataset
 from mcat.envs import vector
-from tests.agents.transfer_logs import own_robot
+from tests.transfer.transfer_logs import own_robot
 
 NOBODY = 65534
 COMMANDS = {

@@ -13,9 +13,9 @@ import pytest
 
 from mcat.cli import run
 from mcat.datasets import EpisodeStore, write_dataset
-from tests.agents.transfer_logs import own_robot
 from tests.datasets.foreign_files import reseal
 from tests.datasets.test_foreign import make_log, to_csv
+from tests.transfer.transfer_logs import own_robot
 
 
 @pytest.fixture(autouse=True)

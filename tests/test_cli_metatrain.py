@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcat.agents.mcat_config import PRESETS, RESUME_MAY_CHANGE
+from mcat.agents.meta.config import PRESETS, RESUME_MAY_CHANGE
 from mcat.cli import run
 from mcat.commands.metatrain import (
     EXPERIMENTS,

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.agents.rollout import Evaluator
+from mcat.agents.evaluation import Evaluator
 from mcat.cli import run
 from mcat.envs import family
 from mcat.safe_io import read_json, write_json
-from tests.reports.run_folders import write_policy, write_run
+from tests.reports.learning.run_folders import write_policy, write_run
 
 HORIZON = 20
 
@@ -93,7 +93,7 @@ def expected_returns(name, episodes=2, seed=5):
 
 
 def _arena():
-    from mcat.agents.algorithm import Arena
+    from mcat.agents.meta.algorithm import Arena
 
     return Arena.of(family("ant-cripple"))
 
@@ -136,7 +136,7 @@ def test_the_best_policy_is_another_file(capsys):
 def test_a_run_is_filmed():
     code = (  # the GL backend is chosen once per process
         "from pathlib import Path; from mcat.envs import backend; backend.choose()\n"
-        "from mcat.agents.run_evaluation import film_run, open_run\n"
+        "from mcat.agents.trained_run import film_run, open_run\n"
         "film_run(open_run(Path('good')), Path('film.gif'), seed=0, steps=2)\n"
         "film_run(open_run(Path('good'), 'test'), Path('film.mp4'), seed=0, steps=2)"
     )

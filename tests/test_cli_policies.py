@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.agents import runs
-from mcat.agents.policies import load_policy
-from mcat.agents.policy_names import find_source_policy
-from mcat.agents.rollout import Evaluator
+from mcat.agents.evaluation import Evaluator
+from mcat.agents.policies.names import find_source_policy
+from mcat.agents.policies.policy import load_policy
+from mcat.agents.runs import folder as runs
 from mcat.cli import run
 from mcat.datasets import load
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.safe_io import load_safetensors, save_safetensors
-from tests.reports.run_folders import write_policy, write_run
+from tests.reports.learning.run_folders import write_policy, write_run
 
 TRAIN = "train --env hopper --size 0.06 --horizon 30 --start-steps 20 --quiet"
 

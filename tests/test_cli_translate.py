@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.agents.library import collector_policy
-from mcat.agents.transfer import translate
-from mcat.agents.transfer_config import TransferConfig
-from mcat.agents.transfer_result import TransferResult
 from mcat.cli import run
 from mcat.datasets import EpisodeStore, read_dataset, write_dataset
 from mcat.safe_io import read_json
+from mcat.transfer.collectors import collector_policy
+from mcat.transfer.config import TransferConfig
+from mcat.transfer.result import TransferResult
+from mcat.transfer.run import translate
 from mcat.translator import Translator
-from tests.agents.transfer_logs import HORIZON, cheetah, collect_logs, own_robot
+from tests.transfer.transfer_logs import HORIZON, cheetah, collect_logs, own_robot
 
 SMOKE = "--preset smoke --threads 1 --episodes 3"
 PAIR = "translate --src cheetah0.1.h5 --tgt cheetah0.5.h5"

@@ -18,8 +18,7 @@ from mcat.cli import cli
 from mcat.commands.options import task_from
 from mcat.envs import FAMILIES, ROBOTS
 from mcat.errors import MissingInputError
-from mcat.reports.environments import family_rows, markdown, page
-from mcat.reports.policies import policy_rows
+from mcat.reports.tables import family_rows, markdown, page, policy_rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -97,7 +97,7 @@ sys.stdout.flush()
 print("\\n" + json.dumps(answers))
 """
     slow = ["torch", "metaworld", "matplotlib", "sklearn", "pyarrow", "tensorboard"]
-    simulators = ["mujoco", "gymnasium", "h5py"]
+    simulators = ["mujoco", "h5py"]
     for calls, unwanted in (HELP, [*slow, *simulators]), (list(QUICK), slow):
         arguments = [json.dumps(calls), json.dumps(unwanted)]
         done = subprocess.run(

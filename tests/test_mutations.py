@@ -23,31 +23,31 @@ import pytest
 from safetensors.numpy import load as parse_safetensors
 from safetensors.numpy import save as dump_safetensors
 
-from mcat.agents import metatrain as entry
-from mcat.agents.context_policy import ContextPolicy
-from mcat.agents.mcat_config import PRESETS
-from mcat.agents.policies import load_policy, save_policy
-from mcat.agents.transfer_data import load_logs
-from mcat.agents.transferred import open_transfer
+from mcat.agents.meta import run as entry
+from mcat.agents.meta.config import PRESETS
+from mcat.agents.policies.context_policy import ContextPolicy
+from mcat.agents.policies.policy import load_policy, save_policy
 from mcat.config import overlay, read_toml, to_toml
 from mcat.datasets import export_minari, load, write_dataset
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs import Task
 from mcat.errors import DataError, McatError
-from mcat.reports.learning_runs import read_run
+from mcat.reports.learning.runs import read_run
 from mcat.safe_io import digest, write_json
+from mcat.transfer.deploy import open_transfer
+from mcat.transfer.logs import load_logs
 from mcat.translator import ActionConfig, ContextConfig, Translator, fit_pair
-from mcat.translator.correspondence import Correspondence
-from tests.agents.point_mass import tiny_arena, tiny_config, trainer
-from tests.agents.test_context_policy import policy as context_policy
-from tests.agents.test_loop import play, small_and_fast  # noqa: F401
-from tests.agents.test_policies import make_agent
-from tests.agents.transfer_logs import own_robot
+from mcat.translator.state.correspondence import Correspondence
+from tests.agents.meta.point_mass import tiny_arena, tiny_config, trainer
+from tests.agents.meta.test_loop import play, small_and_fast  # noqa: F401
+from tests.agents.policies.test_context_policy import policy as context_policy
+from tests.agents.policies.test_policies import make_agent
 from tests.datasets.foreign_files import reseal
 from tests.datasets.test_bad_files import mutate
 from tests.datasets.test_foreign import make_log, to_csv, to_parquet
-from tests.reports.run_folders import write_run
-from tests.reports.test_translation_page import pair as made_up_result
+from tests.reports.learning.run_folders import write_run
+from tests.reports.translation.test_translation_page import pair as made_up_result
+from tests.transfer.transfer_logs import own_robot
 
 SECONDS = 60  # more is a hang
 TASK = Task("halfcheetah", armature=0.1)

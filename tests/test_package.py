@@ -16,11 +16,13 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left; those in the first place serve all.
 ORDER = (
     {"errors", "lazy", "types", "safe_io", "workplaces", "formats", "config", "interrupts",
-     "progress"},
+     "progress", "provenance"},
     {"envs"},
     {"datasets"},
     {"translator"},
     {"agents"},
+    {"transfer"},
+    {"paper"},
     {"reports"},
     {"commands"},
     {"cli", "__main__"},
@@ -97,8 +99,8 @@ def test_data_sets_need_no_simulator():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-LIGHT = ("agents.mcat_config", "agents.transfer_config", "agents.algorithm", "agents.run_record",
-         "reports.learning", "translator", "translator.recipes")  # fmt: skip
+LIGHT = ("agents.meta.config", "agents.meta.algorithm", "agents.runs.record", "transfer.config",
+         "reports.learning.page", "translator", "translator.recipes")  # fmt: skip
 
 
 def test_configurations_and_records_need_no_torch():

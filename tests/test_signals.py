@@ -15,7 +15,7 @@ import pytest
 from mcat.cli import run
 from mcat.datasets import write_dataset
 from mcat.safe_io import load_safetensors
-from tests.agents.transfer_logs import own_robot
+from tests.transfer.transfer_logs import own_robot
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGUSR1: 75}
 COLLECT = "collect --env hopper --horizon 50 --policy random --steps 40000 --workers 1 --out a.h5"

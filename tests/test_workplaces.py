@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mcat import workplaces
-from mcat.agents import runs
+from mcat.agents.runs import folder as runs
 from mcat.errors import CannotCreateError, StorageError
 from mcat.safe_io import new_file
 from mcat.workplaces import BusyError, claimed, new_folder, tidy_folder

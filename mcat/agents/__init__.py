@@ -1,1 +1,113 @@
-"""Learners and the policies they make; nothing is imported until it is asked for."""
+"""What learns by acting: one task (`single`), or all tasks of a family at once (`meta`).
+
+The learners (`td3`, `crossq`) and what they learn from (`replay`, `sil`, `credit`) serve both.
+Names are imported on first use, because configurations need no torch.
+
+    from mcat.agents import TrainConfig, load_policy, train
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mcat.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from mcat.agents.configs import (
+        CreditConfig,
+        CrossQConfig,
+        ImitationConfig,
+        SelectionConfig,
+        TD3Config,
+    )
+    from mcat.agents.credit.credit import Credit
+    from mcat.agents.crossq import CrossQ
+    from mcat.agents.evaluation import Evaluator, Returns, run_episodes
+    from mcat.agents.meta.config import PRESETS, MCATConfig, MetaTrainConfig
+    from mcat.agents.meta.mcat import MCAT
+    from mcat.agents.meta.run import metatrain, resume_run
+    from mcat.agents.policies.context_policy import ContextPolicy
+    from mcat.agents.policies.names import find_policy, packaged_policies
+    from mcat.agents.policies.policy import Policy, load_policy
+    from mcat.agents.sil import SelfImitation
+    from mcat.agents.single.config import TrainConfig
+    from mcat.agents.single.run import train
+    from mcat.agents.td3 import TD3
+    from mcat.agents.trained_run import evaluate_run, open_run
+
+__all__ = [
+    "MCAT",
+    "PRESETS",
+    "TD3",
+    "ContextPolicy",
+    "Credit",
+    "CreditConfig",
+    "CrossQ",
+    "CrossQConfig",
+    "Evaluator",
+    "ImitationConfig",
+    "MCATConfig",
+    "MetaTrainConfig",
+    "Policy",
+    "Returns",
+    "SelectionConfig",
+    "SelfImitation",
+    "TD3Config",
+    "TrainConfig",
+    "evaluate_run",
+    "find_policy",
+    "load_policy",
+    "metatrain",
+    "open_run",
+    "packaged_policies",
+    "resume_run",
+    "run_episodes",
+    "train",
+]
+
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "configs": (
+            "CreditConfig",
+            "CrossQConfig",
+            "ImitationConfig",
+            "SelectionConfig",
+            "TD3Config",
+        ),
+        "credit.credit": ("Credit",),
+        "crossq": ("CrossQ",),
+        "evaluation": (
+            "Evaluator",
+            "Returns",
+            "run_episodes",
+        ),
+        "meta.config": (
+            "MCATConfig",
+            "MetaTrainConfig",
+            "PRESETS",
+        ),
+        "meta.mcat": ("MCAT",),
+        "meta.run": (
+            "metatrain",
+            "resume_run",
+        ),
+        "policies.context_policy": ("ContextPolicy",),
+        "policies.names": (
+            "find_policy",
+            "packaged_policies",
+        ),
+        "policies.policy": (
+            "Policy",
+            "load_policy",
+        ),
+        "sil": ("SelfImitation",),
+        "single.config": ("TrainConfig",),
+        "single.run": ("train",),
+        "td3": ("TD3",),
+        "trained_run": (
+            "evaluate_run",
+            "open_run",
+        ),
+    },
+)

@@ -1,66 +1,120 @@
-"""What the policy of a meta-training run earns on every task, and what it took them for."""
+"""What policies earn: deterministic episodes in lockstep, from the same starts every time."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.algorithm import Algorithm, Arena
-from mcat.agents.rollout import episode_returns
-from mcat.safe_io import Arrays, save_safetensors
+from mcat.agents.limits import require_room
+from mcat.envs.scripted import SCRIPTED
+from mcat.envs.tasks import Task
+from mcat.envs.vector import TaskVectorEnv
+from mcat.progress import Progress
+from mcat.types import AnyPolicy, begun
 
-CONTEXTS_FILE = "contexts.safetensors"
-SNAPSHOTS = 20  # of the contexts of an episode
+FILMED = 3  # episodes of which a Meta-World hand's path is kept
 
 
-class Evaluation:
-    """Episodes on training and test tasks in lockstep, from the same starts every time."""
+Paths = dict[str, list[list[list[float]]]]
 
-    def __init__(self, arena: Arena, episodes: int, seed: int) -> None:
-        self._arena, self._episodes = arena, episodes
-        self._tasks = np.repeat(np.arange(len(arena.names)), episodes)
-        self._env = arena.make(self._tasks.tolist())
-        sequence = np.random.SeedSequence(seed, spawn_key=(2,))
-        self._seed = int(sequence.generate_state(1)[0] >> 1)
-        self._contexts: list[NDArray[np.float32]] = []
+
+class Run(NamedTuple):
+    """Episodes to be run: who acts where."""
+
+    label: str
+    task: Task
+    policy: AnyPolicy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returns:
+    """The undiscounted returns of some episodes.
+
+    Attributes:
+        label: Who acted where: `ON_SOURCE`, `UNTRANSLATED` or `TRANSFERRED`.
+        values: One number per episode; equal labels' episodes start alike everywhere.
+    """
+
+    label: str
+    values: tuple[float, ...]
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """What `run` measures."""
-        arena = self._arena
-        splits = ["eval/train"] + ["eval/test"] * bool(arena.test)
-        tasks = [f"eval/train/{name}" for name in arena.train]
-        return (*splits, *tasks, *(f"eval/test/{name}" for name in arena.test))
+    def mean(self) -> float:
+        """Their mean."""
+        return float(np.mean(self.values))
 
-    def run(self, algorithm: Algorithm) -> dict[str, float]:
-        """The mean return on each task and each split."""
-        policy = algorithm.deployed()
-        self._contexts = []
-        every, step = max(1, self._arena.horizon // SNAPSHOTS), 0
+    @property
+    def standard_error(self) -> float:
+        """Of the mean; 0 if there is but one episode."""
+        n = len(self.values)
+        return float(np.std(self.values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
 
-        def look(states: NDArray[Any]) -> None:
-            nonlocal step
-            contexts = getattr(policy, "contexts", None)
-            if contexts is not None and step and step % every == 0:
-                self._contexts.append(contexts.numpy())
-            step += 1
 
-        returns = episode_returns(self._env, policy, self._seed, look)
-        means = returns.reshape(-1, self._episodes).mean(axis=1)
-        train = len(self._arena.train)
-        splits = [part.mean() for part in (means[:train], means[train:]) if len(part)]
-        values = map(float, (*splits, *means))
-        return dict(zip(self.columns, values, strict=True))
+class Evaluator:
+    """Deterministic episodes in lockstep, from the same starts every time."""
 
-    def save_contexts(self, folder: Path, step: int) -> None:
-        """Write the contexts of the last `run` and the numbers of their tasks."""
-        if self._contexts:
-            arrays: Arrays = {
-                "contexts": np.concatenate(self._contexts),
-                "tasks": np.tile(self._tasks, len(self._contexts)),
-            }
-            header = {"kind": "contexts", "names": list(self._arena.names), "step": step}
-            save_safetensors(folder / CONTEXTS_FILE, arrays, header, overwrite=True)
+    def __init__(self, task: Task, episodes: int, seed: int, workers: int = 1) -> None:
+        require_room(task, episodes)
+        self._env = TaskVectorEnv([task] * episodes, workers=workers)
+        self._seed = seed
+
+    def returns(
+        self,
+        policy: AnyPolicy,
+        watch: Callable[[NDArray[np.float64]], None] | None = None,
+    ) -> NDArray[np.float64]:
+        """The undiscounted return of each episode.
+
+        Args:
+            policy: Who acts; one with a memory begins here.
+            watch: Shown the observations `(episodes, obs)` of the start and after every step.
+        """
+        return episode_returns(self._env, policy, self._seed, watch)
+
+
+def episode_returns(
+    env: TaskVectorEnv,
+    policy: AnyPolicy,
+    seed: int,
+    watch: Callable[[NDArray[np.float64]], None] | None = None,
+) -> NDArray[np.float64]:
+    """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
+    obs, _ = env.reset(seed=seed, options={"park": True})
+    act = begun(policy)
+    returns = np.zeros(env.num_envs)
+    over = np.zeros(env.num_envs, dtype=bool)
+    if watch is not None:
+        watch(obs)
+    while not over.all():
+        obs, rewards, terminated, truncated, _ = env.step(act(obs))
+        returns += rewards  # 0 for episodes that are over
+        over = terminated | truncated
+        if watch is not None:
+            watch(obs)
+    return returns
+
+
+def run_episodes(
+    runs: Sequence[Run], *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
+) -> tuple[tuple[Returns, ...], Paths]:
+    """The returns of each run, from equal starts on equal tasks, and on Meta-World hand paths."""
+    evaluators: dict[Task, Evaluator] = {}
+    returns, paths = [], {}
+    with Progress("running", len(runs) * episodes, "episodes", quiet=quiet) as progress:
+        for label, task, policy in runs:
+            if task not in evaluators:
+                evaluators[task] = Evaluator(task, episodes, seed, workers)
+            seen: list[NDArray[np.float64]] = []
+            on_table = task.robot in SCRIPTED  # there the hand comes first in a state
+            watch = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if on_table else None
+            values = evaluators[task].returns(policy, watch)
+            returns.append(Returns(label=label, values=tuple(values.tolist())))
+            if seen:
+                paths[label] = np.round(np.stack(seen, axis=1), 4).tolist()
+            progress.advance(episodes, note=f"{label}: {values.mean():,.1f}")
+    return tuple(returns), paths

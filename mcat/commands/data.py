@@ -97,9 +97,9 @@ def collect(
     for task in jobs.values():  # a mediocre one may still have to be trained
         require_actor(None if policy == "mediocre" else policy, task, translator, source)
 
-    from mcat.agents.library import collector_policy
     from mcat.datasets.collect import CollectConfig
     from mcat.datasets.collect import collect as run
+    from mcat.transfer.collectors import collector_policy
 
     summaries = []
     for path, task in jobs.items():

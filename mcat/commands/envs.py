@@ -20,7 +20,7 @@ from mcat.envs.families import FAMILIES, family
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import CannotCreateError, UsageError, unknown
-from mcat.reports.environments import family_rows, page, parameter_rows, robot_rows
+from mcat.reports.tables import family_rows, page, parameter_rows, robot_rows
 from mcat.types import AnyPolicy
 
 
@@ -195,7 +195,7 @@ def _policy(
 ) -> AnyPolicy | None:
     if name == "none" and translator is None and source is None:
         return None
-    from mcat.agents.transferred import evaluation_runs
+    from mcat.transfer.deploy import evaluation_runs
 
     wanted = None if name == "none" else name
     *_, run = evaluation_runs(

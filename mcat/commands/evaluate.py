@@ -80,7 +80,7 @@ def evaluate(
         if split or video:
             raise UsageError("--split and --video are for the tasks of RUN: leave out --env")
         if run is not None:
-            from mcat.agents.run_record import policy_file
+            from mcat.agents.runs.record import policy_file
 
             policy = str(policy_file(run, best=best))
         _evaluate_policy(
@@ -112,10 +112,11 @@ def _evaluate_policy(
     as_json: bool,
 ) -> None:
     from mcat.agents.limits import require_room
-    from mcat.agents.policy_names import source_policy_name
+    from mcat.agents.policies.names import source_policy_name
 
     require_actor(source_policy_name(policy, task), task, translator, source)
-    from mcat.agents.transferred import evaluation_runs, run_episodes
+    from mcat.agents.evaluation import run_episodes
+    from mcat.transfer.deploy import evaluation_runs
 
     require_room(task, episodes)
     runs = evaluation_runs(
@@ -141,7 +142,7 @@ def _evaluate_run(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    from mcat.agents.run_record import read_record
+    from mcat.agents.runs.record import read_record
 
     read_record(folder)  # refuses what is not a run before anything heavy is imported
     if video is not None:
@@ -154,7 +155,7 @@ def _evaluate_run(
         backend.choose()  # before mujoco is imported
 
     from mcat.agents.limits import require_room
-    from mcat.agents.run_evaluation import evaluate_run, film_run, means, open_run
+    from mcat.agents.trained_run import evaluate_run, film_run, means, open_run
 
     deployed = open_run(folder, split, best=best)
     for task in deployed.tasks.values():

@@ -17,8 +17,8 @@ from mcat.envs.families import FAMILIES
 from mcat.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from mcat.agents.loop import MetaTrainResult
-    from mcat.agents.mcat_config import MCATConfig, MetaTrainConfig
+    from mcat.agents.meta.config import MCATConfig, MetaTrainConfig
+    from mcat.agents.meta.loop import MetaTrainResult
 
 Command = Callable[..., Any]
 
@@ -174,7 +174,7 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
         _print_config(preset, config, options["as_json"])
         return
 
-    from mcat.agents.metatrain import metatrain as run
+    from mcat.agents.meta.run import metatrain as run
 
     folder = options["out"] or Path("runs") / _run_name(preset, config)
     result = run(config, folder, preset=preset, quiet=options["quiet"])
@@ -200,7 +200,7 @@ class Given(NamedTuple):
 
 def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
     """A preset's name, and what file, environment and command line made of it, in this order."""
-    from mcat.agents.mcat_config import PRESETS
+    from mcat.agents.meta.config import PRESETS
 
     options = context.params
     changes = {} if options["config"] is None else flatten(read_toml(options["config"]))
@@ -268,8 +268,8 @@ def _task_set(name: str, number: int | None) -> str:
 
 def _go_on(context: click.Context) -> MetaTrainResult:
     """Resume; what the environment says of other settings was heard when the run began."""
-    from mcat.agents.mcat_config import RESUME_MAY_CHANGE
-    from mcat.agents.run_record import read_record
+    from mcat.agents.meta.config import RESUME_MAY_CHANGE
+    from mcat.agents.runs.record import read_record
 
     command_line = _given(context, ParameterSource.COMMANDLINE)
     refused = [given.option for given in command_line if given.key not in RESUME_MAY_CHANGE]
@@ -285,7 +285,7 @@ def _go_on(context: click.Context) -> MetaTrainResult:
             f"(what may change: {able})"
         )
     read_record(context.params["resume"])  # refuses what is not a run before torch is imported
-    from mcat.agents.metatrain import resume_run
+    from mcat.agents.meta.run import resume_run
 
     given = [*_given(context, ParameterSource.ENVIRONMENT), *command_line]
     changes = {item.key: item.value for item in given if item.key in RESUME_MAY_CHANGE}
@@ -299,7 +299,7 @@ def _go_on(context: click.Context) -> MetaTrainResult:
 
 def _run_name(preset: str, config: MetaTrainConfig) -> str:
     """Family, preset, what makes it another experiment than the preset's, and seed."""
-    from mcat.agents.mcat_config import PRESETS
+    from mcat.agents.meta.config import PRESETS
 
     usual, ours = flatten(to_json(PRESETS[preset])), flatten(to_json(config))
     other = [item for item in EXPERIMENTS if ours[item.key] != usual[item.key]]

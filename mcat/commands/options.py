@@ -29,7 +29,7 @@ def there(context: click.Context, option: click.Parameter, value: Path | None) -
 def policy_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """A policy's name, or a path that leads to something."""
     if value is not None and value != "none":
-        from mcat.agents.policy_names import require_policy_name
+        from mcat.agents.policies.names import require_policy_name
 
         require_policy_name(value)
     return value
@@ -38,7 +38,7 @@ def policy_name(context: click.Context, option: click.Parameter, value: str | No
 def map_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """The name of a correspondence, or a path that leads to something."""
     if value is not None and not Path(value).exists():
-        from mcat.translator.correspondence import CORRESPONDENCES
+        from mcat.translator.state.correspondence import CORRESPONDENCES
 
         if value not in CORRESPONDENCES:
             raise no_name_or_file("map", value, CORRESPONDENCES)
@@ -122,7 +122,7 @@ def require_actor(
 
     With a translator it is the policy of another task, which only the translator knows.
     """
-    from mcat.agents.policy_names import require_policy
+    from mcat.agents.policies.names import require_policy
 
     if translator is None and source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")

@@ -27,11 +27,11 @@ def plot(folders: tuple[Path, ...], out: Path, labels: str, as_json: bool) -> No
     mcat plot runs/halfcheetah-armature-fast-seed0
     mcat plot runs/halfcheetah-armature-* --out plots/armature
     """  # noqa: D301
-    from mcat.reports.environments import markdown
-    from mcat.reports.learning import write_learning
-    from mcat.reports.learning_findings import summary_numbers, summary_rows
-    from mcat.reports.learning_groups import group_runs
-    from mcat.reports.learning_runs import read_run
+    from mcat.reports.learning.groups import group_runs
+    from mcat.reports.learning.page import write_learning
+    from mcat.reports.learning.runs import read_run
+    from mcat.reports.learning.sections import summary_numbers, summary_rows
+    from mcat.reports.tables import markdown
 
     once = {folder.resolve(): folder for folder in folders}.values()
     runs = [read_run(folder) for folder in once]

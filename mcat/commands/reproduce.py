@@ -47,10 +47,10 @@ def reproduce(
     with stopping_at_once(
         f"stopped: finished logs and translators are kept in {work}; the same command goes on"
     ):
-        from mcat.agents.reproduce import ReproduceConfig
-        from mcat.agents.reproduce import reproduce as run
         from mcat.errors import UsageError
-        from mcat.reports.reproduction import require_writable, write_reproduction
+        from mcat.paper.run import ReproduceConfig
+        from mcat.paper.run import reproduce as run
+        from mcat.reports.reproduction.page import require_writable, write_reproduction
 
         try:
             numbers = tuple(int(part) for part in seeds.split(","))

@@ -14,10 +14,10 @@ from mcat.commands.options import given_parameters, task_from, task_options
 from mcat.commands.tables import print_table
 from mcat.config import to_json, typed
 from mcat.errors import UsageError, unknown
-from mcat.reports.environments import markdown
+from mcat.reports.tables import markdown
 
 if TYPE_CHECKING:
-    from mcat.agents.train_config import TrainConfig
+    from mcat.agents.single.config import TrainConfig
 
 GOES_WITH_RESUME = ("resume", "steps", "snapshots", "quiet", "as_json")
 
@@ -81,7 +81,7 @@ def train(
         task = task_from(env, options)
         label = task.label(*given_parameters(options))
 
-        from mcat.agents.train_config import PRESETS, TrainConfig
+        from mcat.agents.single.config import PRESETS, TrainConfig
 
         if preset not in PRESETS:
             raise unknown("preset", preset, PRESETS)
@@ -99,7 +99,7 @@ def train(
             **changes,
         )
 
-    from mcat.agents.train import train as run
+    from mcat.agents.single.run import train as run
 
     result = run(replace(config, quiet=quiet), lambda text: click.echo(text, err=True))
     if as_json:
@@ -125,7 +125,7 @@ def _go_on(context: click.Context, folder: Path) -> TrainConfig:
             "(what may change: --steps, --snapshots)"
         )
 
-    from mcat.agents.train import read_config
+    from mcat.agents.single.run import read_config
 
     config = read_config(folder)
     values = {"steps": context.params["steps"], "snapshots": _steps(context.params["snapshots"])}
@@ -152,8 +152,8 @@ def policies() -> None:
 )
 def list_policies(as_json: bool, as_markdown: bool) -> None:
     """List them: task, level, training steps and mean return over 10 episodes."""
-    from mcat.agents.policy_names import packaged_policies
-    from mcat.reports.policies import policy_rows
+    from mcat.agents.policies.names import packaged_policies
+    from mcat.reports.tables import policy_rows
 
     if as_json:
         found = [

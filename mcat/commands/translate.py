@@ -15,7 +15,8 @@ from mcat.interrupts import stopping_at_once
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mcat.agents.transfer_result import Returns, TransferResult
+    from mcat.agents.evaluation import Returns
+    from mcat.transfer.result import TransferResult
 
 
 @click.command()
@@ -65,10 +66,10 @@ def translate(map_name: str | None, as_json: bool, **options: Any) -> None:
         "stopped: a translation keeps nothing before its end (an earlier result stays as it was);"
         " the same command starts anew"
     ):
-        from mcat.agents.transfer import default_folder
-        from mcat.agents.transfer import translate as run
-        from mcat.agents.transfer_config import TransferConfig
-        from mcat.reports.translation import PAGE_FILE, write_page
+        from mcat.reports.translation.page import PAGE_FILE, write_page
+        from mcat.transfer.config import TransferConfig
+        from mcat.transfer.run import default_folder
+        from mcat.transfer.run import translate as run
 
         config = TransferConfig(map=map_name, **options)
         result = run(config, lambda text: click.echo(text, err=True), write_page)

@@ -7,17 +7,14 @@ alone, so a collection that was killed and resumed ends with the same bytes as o
 from __future__ import annotations
 
 import math
-import platform
 import time
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import mcat
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
@@ -27,6 +24,7 @@ from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
+from mcat.provenance import installed_versions
 from mcat.safe_io import StrPath, ensure_writable_output, io_errors, is_file
 from mcat.types import AnyPolicy
 
@@ -139,7 +137,7 @@ def collect(
     if resume and not overwrite and is_file(path):
         return _finished(path, config, started)
     ensure_writable_output(path, overwrite=overwrite)
-    versions = _versions()
+    versions = installed_versions("numpy", "mujoco", "gymnasium", "h5py")
     settings = config.to_dict() | {"versions": versions}
     with Interrupts() as stop, claim_shards(path, settings, config.has_same) as shards:
         # Again, as the winner of a race may have finished between the first look and the lock.
@@ -271,15 +269,6 @@ def _metadata(
         "action_low": [-1.0] * size,  # the action space of every task
         "action_high": [1.0] * size,
         "versions": versions,
-    }
-
-
-def _versions() -> dict[str, str]:
-    packages = ("numpy", "mujoco", "gymnasium", "h5py")
-    return {
-        "mcat": mcat.__version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in packages},
     }
 
 

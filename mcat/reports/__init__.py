@@ -1,1 +1,1 @@
-"""Tables, plots and pages."""
+"""What people read: one folder per report, and the drawing and tables they share."""

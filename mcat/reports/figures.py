@@ -1,44 +1,32 @@
-"""The pictures of a transfer's report. Needs matplotlib: import this module only when drawing."""
+"""What all pictures share: colours, sizes, style. Needs matplotlib: import it only when drawing."""
 
 from __future__ import annotations
 
 import io
 import textwrap
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from mcat.agents.transfer_result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
-from mcat.reports.findings import (
-    EFFECTS,
-    SPREADS,
-    Section,
-    curves,
-    partners,
-    share,
-    state_names,
-)
-from mcat.reports.verdict import improvement
+from mcat.reports.sections import share
 
 Array = NDArray[np.float64]
 
+
 _WIDTH = 8.4  # inches
+
+
 # Okabe and Ito's colours, told apart by the colour-blind; each stands for one thing everywhere.
 GREY, ORANGE, BLUE, GREEN = "#8C8C8C", "#D55E00", "#0072B2", "#009E73"
-_COLOURS = {ON_SOURCE: GREY, UNTRANSLATED: ORANGE, TRANSFERRED: BLUE}
-_STYLES = {ON_SOURCE: "-", UNTRANSLATED: ":", TRANSFERRED: "--"}
+
+
 INK = "#333333"
+
+
 TSNE_POINTS = 1000  # more take minutes and look the same
-
-
-def draw(section: Section, result: TransferResult) -> bytes:
-    """The picture of one section, as PNG."""
-    return png(_DRAWINGS[section.name](result, section.finding))
 
 
 def png(figure: Figure) -> bytes:
@@ -92,202 +80,6 @@ def panel_title(axes: Axes, text: str) -> None:
     axes.set_title(text, loc="left", fontsize=9, color=INK)
 
 
-def _returns(result: TransferResult, title: str) -> Figure:
-    figure = new_figure(title, 0.9 + 0.72 * len(result.returns))
-    axes = figure.add_subplot()
-    for row, returns in enumerate(result.returns):
-        colour = _COLOURS.get(returns.label, GREEN)
-        axes.barh(row, returns.mean, height=0.62, color=colour, alpha=0.35)
-        # Steps of the golden ratio spread dots evenly without a random number.
-        offsets = 0.5 * (np.arange(len(returns.values)) * 0.618 % 1 - 0.5)
-        size = 9 if len(returns.values) > 30 else 25
-        axes.scatter(
-            returns.values, row + offsets, s=size, color=colour, alpha=0.65, linewidths=0, zorder=3
-        )
-        axes.errorbar(
-            returns.mean, row, xerr=returns.standard_error, color=INK, capsize=5, lw=1.8, zorder=4
-        )
-    axes.set_yticks(
-        range(len(result.returns)), [f"{r.label}\n{r.mean:,.1f}" for r in result.returns]
-    )
-    axes.invert_yaxis()
-    axes.axvline(0, color="#BBBBBB", lw=1)
-    axes.set_xlabel("return of an episode (bar: mean, whisker: standard error, dot: one episode)")
-    style(axes, grid="x")
-    return figure
-
-
-def _heat_map(result: TransferResult, title: str) -> Figure:
-    names = result.matrix["names"]
-    side, room = 0.7 * len(names), 0.07 * max(map(len, names))
-    figure = new_figure(title, side + 0.7 * room + 1.4, max(5.6, side + room + 2))
-    draw_heat_map(figure.add_subplot(facecolor="#F0F0F0"), result.matrix)
-    return figure
-
-
-def draw_heat_map(axes: Axes, matrix: dict[str, Any]) -> None:
-    """The improvement from every task to every other."""
-    names = [plain(name) for name in matrix["names"]]
-    gains, clear = improvement(matrix)
-    style(axes, grid=None)
-    # Beyond doubling or losing everything all are equally blue or red.
-    limit = min(100.0, max(1.0, float(np.nanmax(np.abs(gains), initial=1.0))))
-    image = axes.imshow(np.ma.masked_invalid(gains), cmap="RdBu", vmin=-limit, vmax=limit)
-    for (row, column), gain in np.ndenumerate(gains):
-        known = not np.isnan(gain)
-        axes.text(
-            column,
-            row,
-            f"{gain:+.0f}" if known else "–",
-            ha="center",
-            va="center",
-            fontsize=8,
-            fontweight="bold" if clear[row, column] else "normal",
-            color="white" if known and abs(gain) > 0.65 * limit else INK,
-        )
-    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("run on (bold: more than twice the standard error)")
-    axes.set_ylabel("policy of")
-    beyond = "both" if np.nanmax(np.abs(gains), initial=0.0) > limit else "neither"
-    bar = axes.figure.colorbar(image, ax=axes, extend=beyond, shrink=0.8)
-    bar.set_label("change of the return (%)", fontsize=8.5, color=INK)
-    bar.ax.tick_params(labelsize=8)
-
-
-def _mismatch(result: TransferResult, title: str) -> Figure:
-    trust = result.trust
-    assert trust is not None
-    bars = [
-        ("source actions as they are", trust.untranslated, ORANGE),
-        ("translated actions", trust.translated, BLUE),
-        ("best actions found by search", trust.reachable, GREEN),
-        ("error of the models", trust.model_error, GREY),
-    ]
-    figure = new_figure(title, 2.5)
-    axes = figure.add_subplot()
-    names, values, colours = zip(*bars, strict=True)
-    drawn = axes.barh(names, values, height=0.62, color=colours)
-    axes.bar_label(drawn, fmt="%.3g", padding=4, fontsize=9, color=INK)
-    axes.invert_yaxis()
-    axes.margins(x=0.08)
-    axes.set_xlabel(f"mismatch of the next state ({EFFECTS})")
-    style(axes, grid="x")
-    return figure
-
-
-def _dimensions(result: TransferResult, title: str) -> Figure:
-    trust = result.trust
-    assert trust is not None
-    figure = new_figure(title, 2.9)
-    axes = figure.add_subplot()
-    places = np.arange(len(trust.per_dimension_translated))
-    before, after = trust.per_dimension_untranslated, trust.per_dimension_translated
-    axes.bar(places - 0.21, before, 0.38, color=ORANGE, label="as they are")
-    axes.bar(places + 0.21, after, 0.38, color=BLUE, label="translated")
-    axes.set_ylabel("mismatch\n(effects of actions)")
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), frameon=False, fontsize=9, ncols=2)
-    return _state_axis(figure, axes, state_names(result, len(places)))
-
-
-def _forward_error(result: TransferResult, title: str) -> Figure:
-    errors = result.fit.forward_error
-    figure = new_figure(title, 2.6)
-    axes = figure.add_subplot()
-    axes.bar(range(len(errors)), errors, 0.7, color=GREY)
-    axes.set_ylabel(f"held-out error\n({SPREADS})")
-    return _state_axis(figure, axes, state_names(result, len(errors)))
-
-
-def _state_axis(figure: Figure, axes: Axes, names: list[str]) -> Figure:
-    """Names below the bars, or plain numbers where the logs have none."""
-    shown = range(0, len(names), 1 if len(names) <= 40 else 10)
-    named = not names[0].startswith("state ")
-    axes.set_xticks(shown, [plain(names[k], 20) if named else str(k) for k in shown])
-    if named and len(shown) > 8:
-        axes.tick_params(axis="x", rotation=60)
-        figure.set_figheight(figure.get_figheight() + 0.05 * min(20, max(map(len, names))))
-    axes.set_xlim(-0.7, len(names) - 0.3)
-    axes.set_xlabel("part of the state" if named else "part of the state, by its number")
-    style(axes)
-    return figure
-
-
-def _curves(result: TransferResult, title: str) -> Figure:
-    watched = curves(result)
-    figure, panels = new_panels(title, len(watched), 2.1)
-    for axes, (name, (steps, values)) in zip(panels, watched.items(), strict=True):
-        axes.plot(steps, values, color=BLUE, lw=1.6, marker="." if len(steps) < 12 else None)
-        if values.min() > 0 and values.max() > 20 * values.min():
-            axes.set_yscale("log")
-        label = textwrap.fill(plain(name, 60), 96 // min(len(watched), 4))
-        panel_title(axes, f"{label}\n{values[0]:.3g} → {values[-1]:.3g}")
-        axes.set_xlabel("gradient step")
-        axes.locator_params(axis="x", nbins=4)
-        style(axes)
-    return figure
-
-
-def _actions(result: TransferResult, title: str) -> Figure:
-    source = np.array(result.scatter["source"])
-    translated = np.array(result.scatter["translated"])
-    figure, panels = new_panels(title, translated.shape[1], 2.3)
-    shown = enumerate(partners(source, translated))
-    for axes, (target, given) in zip(panels, shown, strict=True):
-        axes.plot([-1, 1], [-1, 1], color="#AAAAAA", lw=1, ls="--")
-        axes.scatter(
-            source[:, given], translated[:, target], s=7, color=BLUE, alpha=0.4, linewidths=0
-        )
-        axes.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal")
-        axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-        axes.set(xlabel=f"source action {given}", ylabel=f"target action {target}")
-        style(axes, grid=None)
-    return figure
-
-
-def _paths(result: TransferResult, title: str) -> Figure:
-    figure, panels = new_panels(title, 2, 3.6)
-    views = [("from above", 1, "y (m), away from the robot"), ("from the side", 2, "z (m), height")]
-    lines = {}
-    for axes, (view, axis, label) in zip(panels, views, strict=True):
-        for name, paths in result.paths.items():
-            colour, line = _COLOURS[name], _STYLES[name]
-            for points in map(np.array, paths):
-                (lines[name],) = axes.plot(points[:, 0], points[:, axis], line, color=colour)
-                axes.plot(*points[0, [0, axis]], "o", ms=4, mfc="white", color=colour)
-                axes.plot(*points[-1, [0, axis]], "s", ms=5, color=colour)
-        panel_title(axes, f"{view} (circle: start, square: end)")
-        axes.set(xlabel="x (m)", ylabel=label)
-        axes.locator_params(nbins=6)
-        axes.set_aspect("equal", adjustable="datalim")
-        style(axes, grid="both")
-    keys, handles = zip(*lines.items(), strict=True)
-    figure.legend(handles, keys, loc="outside lower center", frameon=False, fontsize=9, ncols=3)
-    return figure
-
-
-def _contexts(result: TransferResult, title: str) -> Figure:
-    from matplotlib import colormaps
-
-    points = np.array(result.contexts["points"], dtype=np.float64)
-    step = -(-len(points) // TSNE_POINTS)
-    points, tasks = points[::step], np.array(result.contexts["tasks"])[::step]
-    places, caption = project(points, result.seed)
-    figure = new_figure(title, 4.4)
-    axes = style(figure.add_subplot(), grid=None)
-    present = np.unique(tasks)
-    # A scale from dark to light keeps the order of tasks; the shape helps where hues are close.
-    shades = colormaps["viridis"](np.linspace(0, 0.92, len(present)))
-    for index, (task, shade) in enumerate(zip(present, shades, strict=True)):
-        x, y = places[tasks == task].T
-        name = plain(result.machines[task].name)
-        axes.scatter(x, y, s=16, color=shade, marker="osD^vP"[index % 6], lw=0, label=name)
-    axes.set(xticks=(), yticks=(), xlabel=caption)
-    axes.spines[:].set_visible(False)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, markerscale=1.6)
-    return figure
-
-
 def project(points: Array, seed: int) -> tuple[Array, str]:
     """Two coordinates for each point, and how they were made."""
     try:
@@ -308,16 +100,3 @@ def project(points: Array, seed: int) -> tuple[Array, str]:
     model = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
     caption = "t-SNE of the contexts: near means alike, distances between groups mean little"
     return np.asarray(model.fit_transform(points), dtype=np.float64), caption
-
-
-_DRAWINGS: dict[str, Callable[[TransferResult, str], Figure]] = {
-    "returns": _returns,
-    "improvement": _heat_map,
-    "mismatch": _mismatch,
-    "dimensions": _dimensions,
-    "curves": _curves,
-    "forward-error": _forward_error,
-    "actions": _actions,
-    "paths": _paths,
-    "contexts": _contexts,
-}

@@ -13,8 +13,8 @@ The paper's letters, as comments use them (docs/symbols.md has all of them):
     K, M        steps that C reads, steps that share a context   configs.ContextConfig
     H           action translator                                action.ActionTranslator
     R, λ        reward model, weight of the state beside it      reward.RewardModel
-    G, D        state translator, its discriminator              state_training.Maps, adversarial
-    F1, Φ, Ψ    the baseline of Zhang et al.                     cycle.CycleNetworks
+    G, D        state translator, its discriminator              state.training.Maps, adversarial
+    F1, Φ, Ψ    the baseline of Zhang et al.                     cycle.pair.CycleNetworks
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
         SpacesCycleConfig,
         StateConfig,
     )
-    from mcat.translator.correspondence import Correspondence
-    from mcat.translator.cycle import fit_cycle
-    from mcat.translator.cycle_spaces import fit_cycle_spaces
+    from mcat.translator.cycle.pair import fit_cycle
+    from mcat.translator.cycle.spaces import fit_cycle_spaces
     from mcat.translator.fit import LearnedTranslator, fit_many, fit_pair
     from mcat.translator.policy import TransferredPolicy, Translator
-    from mcat.translator.state import fit_state
+    from mcat.translator.state.correspondence import Correspondence
+    from mcat.translator.state.translator import fit_state
     from mcat.translator.trust import Trust, estimate_trust
 
 __all__ = [
@@ -63,12 +63,12 @@ __getattr__ = on_first_use(
     {
         "configs": ("ActionConfig", "ContextConfig", "CycleConfig", "SpacesCycleConfig",
                     "StateConfig"),
-        "correspondence": ("Correspondence",),
-        "cycle": ("fit_cycle",),
-        "cycle_spaces": ("fit_cycle_spaces",),
+        "cycle.pair": ("fit_cycle",),
+        "cycle.spaces": ("fit_cycle_spaces",),
         "fit": ("LearnedTranslator", "fit_many", "fit_pair"),
         "policy": ("TransferredPolicy", "Translator"),
-        "state": ("fit_state",),
+        "state.correspondence": ("Correspondence",),
+        "state.translator": ("fit_state",),
         "trust": ("Trust", "estimate_trust"),
     },
 )  # fmt: skip

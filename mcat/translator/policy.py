@@ -121,7 +121,8 @@ class Translator(ABC):
             MissingInputError: if there is none.
             DataError: if it is damaged or something else.
         """
-        for name in ("cycle", "cycle_spaces", "fit", "state"):  # each registers its kind
+        # Each of these registers its kind.
+        for name in ("cycle.pair", "cycle.spaces", "fit", "state.translator"):
             import_module(f"mcat.translator.{name}")
         path = translator_file(path)
         arrays, header = load_safetensors(path)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mcat.agents.lengths import check_limits, cut, draw_length
-from mcat.agents.mcat_config import PRESETS, MetaTrainConfig
+from mcat.agents.meta.config import PRESETS, MetaTrainConfig
 from mcat.errors import UsageError
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from mcat.agents.limits import LIMITS, require_bearable, require_room
-from mcat.agents.mcat_config import PRESETS
-from mcat.agents.train_config import TrainConfig
-from mcat.agents.transfer_config import TransferConfig
+from mcat.agents.meta.config import PRESETS
+from mcat.agents.single.config import TrainConfig
 from mcat.cli import run
 from mcat.config import flatten, overlay, to_json
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
+from mcat.transfer.config import TransferConfig
 
 HUGE = [
     ("mcat.batch_size", "1000000000000"),
@@ -99,7 +99,7 @@ def test_all_presets_and_every_limit_itself_will_do():
 
 
 def test_a_run_is_refused_too_when_its_record_says_so(tmp_path):
-    from mcat.agents.metatrain import metatrain
+    from mcat.agents.meta.run import metatrain
 
     config = replace(PRESETS["smoke"], threads=10**6)
     with pytest.raises(UsageError, match="threads must be at most 256, not 1,000,000"):

@@ -13,15 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mcat.agents.single.run import train
 from mcat.agents.td3 import TD3
-from mcat.agents.train import train
 from mcat.errors import DivergedError
 from mcat.safe_io import load_safetensors
-from tests.agents import test_loop, test_train
-from tests.agents.point_mass import tiny_config
-from tests.agents.test_loop import play, spawn
-from tests.agents.test_metatrain_faults import at_call
-from tests.agents.test_train import small_and_fast  # noqa: F401
+from tests.agents.meta import test_loop
+from tests.agents.meta.point_mass import tiny_config
+from tests.agents.meta.test_loop import play, spawn
+from tests.agents.meta.test_metatrain_faults import at_call
+from tests.agents.single import test_train
+from tests.agents.single.test_train import small_and_fast  # noqa: F401
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

@@ -13,9 +13,9 @@ import h5py
 import numpy as np
 import pytest
 
-from mcat.agents.transfer_data import load_logs, require_same_rate
 from mcat.datasets import check, load
 from mcat.errors import DataError
+from mcat.transfer.logs import load_logs, require_same_rate
 from tests.datasets.test_interop import assert_same, make_store
 
 ROWS = 60

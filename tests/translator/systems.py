@@ -3,7 +3,7 @@
 import numpy as np
 
 from mcat.datasets import EpisodeStore
-from mcat.translator.correspondence import Correspondence
+from mcat.translator.state.correspondence import Correspondence
 
 STATES, ACTIONS = 4, 3
 PUSH = np.linalg.qr(np.random.default_rng(1).normal(size=(STATES, ACTIONS)))[0].T

@@ -1,0 +1,1 @@
+"""Credit: which steps earned a payment that came late."""

@@ -1,0 +1,66 @@
+"""What the policy of a meta-training run earns on every task, and what it took them for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mcat.agents.evaluation import episode_returns
+from mcat.agents.meta.algorithm import Algorithm, Arena
+from mcat.safe_io import Arrays, save_safetensors
+
+CONTEXTS_FILE = "contexts.safetensors"
+SNAPSHOTS = 20  # of the contexts of an episode
+
+
+class Evaluation:
+    """Episodes on training and test tasks in lockstep, from the same starts every time."""
+
+    def __init__(self, arena: Arena, episodes: int, seed: int) -> None:
+        self._arena, self._episodes = arena, episodes
+        self._tasks = np.repeat(np.arange(len(arena.names)), episodes)
+        self._env = arena.make(self._tasks.tolist())
+        sequence = np.random.SeedSequence(seed, spawn_key=(2,))
+        self._seed = int(sequence.generate_state(1)[0] >> 1)
+        self._contexts: list[NDArray[np.float32]] = []
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What `run` measures."""
+        arena = self._arena
+        splits = ["eval/train"] + ["eval/test"] * bool(arena.test)
+        tasks = [f"eval/train/{name}" for name in arena.train]
+        return (*splits, *tasks, *(f"eval/test/{name}" for name in arena.test))
+
+    def run(self, algorithm: Algorithm) -> dict[str, float]:
+        """The mean return on each task and each split."""
+        policy = algorithm.deployed()
+        self._contexts = []
+        every, step = max(1, self._arena.horizon // SNAPSHOTS), 0
+
+        def look(states: NDArray[Any]) -> None:
+            nonlocal step
+            contexts = getattr(policy, "contexts", None)
+            if contexts is not None and step and step % every == 0:
+                self._contexts.append(contexts.numpy())
+            step += 1
+
+        returns = episode_returns(self._env, policy, self._seed, look)
+        means = returns.reshape(-1, self._episodes).mean(axis=1)
+        train = len(self._arena.train)
+        splits = [part.mean() for part in (means[:train], means[train:]) if len(part)]
+        values = map(float, (*splits, *means))
+        return dict(zip(self.columns, values, strict=True))
+
+    def save_contexts(self, folder: Path, step: int) -> None:
+        """Write the contexts of the last `run` and the numbers of their tasks."""
+        if self._contexts:
+            arrays: Arrays = {
+                "contexts": np.concatenate(self._contexts),
+                "tasks": np.tile(self._tasks, len(self._contexts)),
+            }
+            header = {"kind": "contexts", "names": list(self._arena.names), "step": step}
+            save_safetensors(folder / CONTEXTS_FILE, arrays, header, overwrite=True)

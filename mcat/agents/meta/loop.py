@@ -1,0 +1,318 @@
+"""The meta-training loop that every method shares: collect, learn, evaluate, log, save.
+
+A checkpoint follows every iteration, and an iteration is a function of the checkpoint before it.
+So a run that was stopped at any moment goes on from there as if nothing had happened, and a signal
+costs at most the iteration it falls into.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mcat.agents.lengths import cut
+from mcat.agents.meta.algorithm import SHARED, Algorithm, Arena, Round
+from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
+from mcat.agents.meta.evaluation import Evaluation
+from mcat.agents.meta.rounds import load_rounds, save_round
+from mcat.agents.runs.folder import (
+    Log,
+    Metrics,
+    load_checkpoint,
+    misfits,
+    save_checkpoint,
+    take_over,
+)
+from mcat.agents.runs.record import BEST_POLICY_FILE, POLICY_FILE
+from mcat.config import to_json
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.rollout import roll_out
+from mcat.errors import MissingInputError, UnstableError, UsageError
+from mcat.interrupts import Interrupts
+from mcat.progress import Progress
+from mcat.safe_io import Arrays, io_errors, is_file
+
+MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
+EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
+PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
+# The plain values of a `MetaTrainer` that a checkpoint keeps.
+_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaTrainResult:
+    """Where a finished run left what it made, and what its policy earns."""
+
+    out: Path
+    policy: Path
+    train_return: float
+    test_return: float | None
+
+
+class MetaTrainer:
+    """A run between two iterations, and the iteration."""
+
+    def __init__(
+        self, config: MetaTrainConfig, arena: Arena, algorithm: Algorithm, out: Path
+    ) -> None:
+        by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
+        if config.episode_lengths is not None and arena.horizon % arena.delay and not by_model:
+            raise UsageError(
+                f"episodes of random length leave steps unpaid where the horizon, {arena.horizon},"
+                f" is no multiple of the delay, {arena.delay}: add --credit auto or"
+                " --episode-lengths none"
+            )
+        self.config, self.arena, self.algorithm, self.out = config, arena, algorithm, out
+        self.env = arena.make(range(len(arena.train)))
+        self.evaluation = Evaluation(arena, config.evaluation_episodes, config.seed)
+        self.step = self.iteration = 0
+        self.seconds = 0.0  # of all processes that worked on this run
+        self.best: float | None = None  # eval/train of the best policy so far
+        self.earned: dict[str, float] = {}  # by the latest evaluation
+        self.unstable = [0] * len(arena.train)  # rounds in a row that diverged
+        self.seals: list[str] = []  # of all rounds, by which they are known again
+        self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
+        self.logs = {
+            "metrics": Log(out / "metrics.csv", self._columns),
+            "episodes": Log(out / "episodes.csv", EPISODE_COLUMNS),
+        }
+
+    def run(self, stop: Interrupts, *, quiet: bool = False) -> MetaTrainResult:
+        """Go on to the configured number of steps, if they are not made already."""
+        config = self.config
+        with io_errors(self.out, "write"):
+            self.checkpoints.mkdir(exist_ok=True)
+            self.rounds.mkdir(exist_ok=True)
+        label = f"meta-training {config.family}"
+        with (
+            Metrics(self.logs["metrics"], until=self.step) as metrics,
+            Progress(label, config.steps, done=self.step, quiet=quiet) as progress,
+        ):
+            while self.step < config.steps:
+                watch = Watch(self.out, stop, progress, f"iteration {self.iteration + 1}")
+                new, row = self._iterate(watch)
+                metrics.add(row)
+                self.logs["episodes"].add(*self._episode_rows(new))
+                self.seals.append(save_round(self.rounds, self.iteration, new))
+                self._save()
+                progress.advance(self.step - progress.done, note=self._note(new))
+        if not is_file(self.out / POLICY_FILE):  # somebody removed it from a finished run
+            self._save_policy()
+        return MetaTrainResult(
+            out=self.out,
+            policy=self.out / POLICY_FILE,
+            train_return=self.earned["eval/train"],
+            test_return=self.earned.get("eval/test"),
+        )
+
+    # --- one iteration --------------------------------------------------------------------
+
+    def _iterate(self, watch: Watch) -> tuple[Round, dict[str, float]]:
+        """Collect, learn and, now and then, evaluate; returns the round and its metrics."""
+        prepared = self.algorithm.prepare(watch)
+        watch("collect", 0, 1)
+        new = self._collect(watch)
+        self.algorithm.remember(new)
+        learned = self.algorithm.learn(watch) | prepared
+        self.step, self.iteration = new.step, self.iteration + 1
+        evaluated = dict.fromkeys(self.evaluation.columns, float("nan"))
+        if self.iteration % self.config.evaluate_every == 0 or self.step >= self.config.steps:
+            watch("evaluate", 0, 1)
+            self.earned = evaluated = self.evaluation.run(self.algorithm)
+            self._save_policy()
+        seconds = watch.end()
+        self.seconds += sum(seconds.values())
+        others = set(self.arena.train)
+        return new, {
+            "step": self.step,
+            "iteration": self.iteration,
+            "collect/return": float(np.mean(new.paces(self.arena.horizon))),
+            "collect/transferred": float(np.mean([driver in others for driver in new.drivers])),
+            **evaluated,
+            **learned,
+            **{f"time/{phase}": seconds.get(phase, 0.0) for phase in PHASES},
+            "time/seconds": self.seconds,
+            "charts/SPS": self.step / self.seconds,
+        }
+
+    def _collect(self, watch: Watch) -> Round:
+        """As many steps of each training task as a whole episode has, in one piece or several."""
+        drivers = self.algorithm.plan()
+        seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
+        lengths = [self.arena.horizon]
+        if self.config.episode_lengths is not None:
+            rng = np.random.default_rng(seed.spawn(1)[0])
+            lengths = cut(
+                self.config.episode_lengths,
+                horizon=self.arena.horizon,
+                delay=self.arena.delay,
+                rng=rng,
+            )
+        seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
+        episodes = EpisodeStore(self.arena.observation_size, self.arena.action_size)
+        drove: list[str] = []
+        for length, piece in zip(lengths, seeds, strict=True):
+            policy = self.algorithm.explorer(drivers)
+            found = roll_out(
+                self.env,
+                policy,
+                seed=piece,
+                noise=(0.0, 0.0),
+                episodes=len(drivers),
+                steps=length,
+                after=lambda taken: self.algorithm.watch(taken, watch),
+            )
+            for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
+                self._watch_stability(task, stable=episode is not None)
+                if episode:
+                    episodes.append_episode(**episode, task=task)
+                    drove.append(driver)
+        if not len(episodes):
+            raise UnstableError("the episodes of all tasks diverged: choose milder physics")
+        step = self.step + len(drivers) * self.arena.horizon
+        return Round(step=step, episodes=episodes, drivers=tuple(drove))
+
+    def _watch_stability(self, task: int, *, stable: bool) -> None:
+        self.unstable[task] = 0 if stable else self.unstable[task] + 1
+        if self.unstable[task] == MAX_UNSTABLE:
+            raise UnstableError(
+                f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
+                " choose milder physics"
+            )
+
+    # --- what a run leaves behind ---------------------------------------------------------
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return (
+            "step",
+            "iteration",
+            "collect/return",
+            "collect/transferred",
+            *self.evaluation.columns,
+            *self.algorithm.metrics,
+            *(f"time/{phase}" for phase in PHASES),
+            "time/seconds",
+            "charts/SPS",
+        )
+
+    def _episode_rows(self, new: Round) -> list[dict[str, float | str]]:
+        return [
+            {
+                "step": self.step,
+                "iteration": self.iteration,
+                "task": self.arena.train[task],
+                "driver": driver,
+                "length": int(length),
+                "return": float(value),
+            }
+            for task, driver, length, value in zip(
+                new.episodes.tasks, new.drivers, new.episodes.lengths, new.returns, strict=True
+            )
+        ]
+
+    def _note(self, new: Round) -> str:
+        """What each task earned and who drove it, in a line."""
+        short = {name: name.partition("-")[2] or name for name in self.arena.train}
+        parts = [f"iteration {self.iteration}"]
+        paces = new.paces(self.arena.horizon)
+        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
+            by = "" if driver == SHARED else f" by {short.get(driver, driver)}"
+            parts.append(f"{short[self.arena.train[task]]}{by}: {value:,.0f}")
+        if self.earned:
+            parts.append(f"train {self.earned['eval/train']:,.0f}")
+        if "eval/test" in self.earned:
+            parts.append(f"test {self.earned['eval/test']:,.0f}")
+        return " · ".join(parts)
+
+    def _save_policy(self) -> None:
+        metadata = {
+            "step": self.step,
+            "family": self.config.family,
+            "seed": self.config.seed,
+            "returns": self.earned,
+        }
+        self.algorithm.save_policy(self.out / POLICY_FILE, metadata)
+        self.evaluation.save_contexts(self.out, self.step)
+        if self.best is None or self.earned["eval/train"] > self.best:
+            self.best = self.earned["eval/train"]
+            self.algorithm.save_policy(self.out / BEST_POLICY_FILE, metadata)
+
+    def _save(self) -> None:
+        """Write a checkpoint from which `restore` goes on as if nothing had happened."""
+        tensors: Arrays = {
+            name: tensor.detach().numpy() for name, tensor in self.algorithm.tensors().items()
+        }
+        state = {
+            "kind": "metatrain checkpoint",
+            "algorithm": self.algorithm.state(),
+            "logs": {name: log.text for name, log in self.logs.items()},
+            **{name: getattr(self, name) for name in _COUNTERS},
+        }
+        save_checkpoint(self.checkpoints, self.step, tensors, state, self._settings)
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What makes it this run."""
+        values = to_json(self.config)
+        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
+
+    def restore(self, announce: Callable[[str], None] = lambda text: None) -> None:
+        """Return to the newest sound checkpoint; before the first one the run starts again."""
+        checkpoint = load_checkpoint(self.checkpoints, self._settings, announce)
+        if checkpoint is None:
+            if len(list(self.rounds.glob("round-*"))) > 1:  # the first was followed by one
+                raise MissingInputError(
+                    f"{self.checkpoints} is empty, but the run has come further: restore it from a"
+                    " copy, or start another run"
+                )
+            return
+        arrays, state = checkpoint
+        with misfits(self.checkpoints):
+            take_over(self, _COUNTERS, state)
+            for old in load_rounds(self.rounds, self.seals):
+                self.algorithm.remember(old)
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            self.algorithm.load(tensors, state["algorithm"])
+            for name, log in self.logs.items():
+                log.restore(state["logs"][name], announce)
+
+
+class Watch:
+    """A `Pulse`: shows what is being done, times it, and stops at a signal."""
+
+    def __init__(self, out: Path, stop: Interrupts, progress: Progress, label: str) -> None:
+        self._out, self._stop, self._progress, self._label = out, stop, progress, label
+        self._seconds: dict[str, float] = {}
+        self._phase = ""
+        self._since = self._shown = time.monotonic()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Between two small pieces of work."""
+        if self._stop.requested:
+            raise self._stop.error(
+                f"stopped in {self._label}, which starts again on resuming:"
+                f" mcat metatrain --resume {self._out}"
+            )
+        now = time.monotonic()
+        if phase != self._phase:
+            self._turn(phase, now)
+        if now - self._shown > 1 or done == 0:
+            self._shown = now
+            self._progress.note(f"{self._label}: {phase} {done:,}/{total:,}")
+
+    def end(self) -> dict[str, float]:
+        """Seconds by phase."""
+        self._turn("", time.monotonic())
+        self._seconds.pop("", None)
+        return self._seconds
+
+    def _turn(self, phase: str, now: float) -> None:
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
+        self._phase, self._since = phase, now

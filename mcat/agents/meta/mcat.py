@@ -1,0 +1,307 @@
+"""MCAT: context-based TD3 with self-imitation and policy transfer (the paper's Algorithm 1).
+
+One shared policy π(s, z) learns all training tasks. Where it earns more on one task than on
+another, the better one's actions, translated by H, collect the next episode of the worse one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mcat.agents.credit.credit import Credit
+from mcat.agents.learners import make_learner
+from mcat.agents.meta.algorithm import RANDOM, SHARED, Arena, Pulse, Round
+from mcat.agents.meta.config import MCATConfig
+from mcat.agents.meta.exploration import Exploration
+from mcat.agents.meta.selection import Selection
+from mcat.agents.meta.updates import LOSSES, PolicyUpdates
+from mcat.agents.policies.context_policy import ContextPolicy, Deployment
+from mcat.agents.sil import SelfImitation
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.rollout import Taken
+from mcat.datasets.views import Episodes
+from mcat.errors import DivergedError, UsageError
+from mcat.safe_io import StrPath
+from mcat.translator.cycle.online import CycleLearner
+from mcat.translator.online import ContextLearner, TranslatorLearner
+
+HELD_OUT = 10  # one round of so many is kept from C and F, to judge them by; the second is first
+NOTHING = float("nan")  # logged where a phase did not take place
+DYNAMICS = ("losses/forward", "losses/contrastive", "model/forward_steps", "model/forward_error")
+CREDIT = ("credit/unexplained", "credit/linear")
+MISMATCHES = ("model/mismatch_untranslated", "model/mismatch_translated")
+
+
+class MCAT:
+    """The state of Algorithm 1 between two of its lines, and the lines.
+
+    Args:
+        arena: The tasks.
+        config: The numbers.
+        seed: Every random draw follows from it.
+    """
+
+    metrics = (*DYNAMICS, *MISMATCHES, *(f"losses/{name}" for name in LOSSES), *CREDIT)
+
+    def __init__(self, arena: Arena, config: MCATConfig, seed: np.random.SeedSequence) -> None:
+        self.arena, self.config = arena, config
+        tasks, sizes = len(arena.train), (arena.observation_size, arena.action_size)
+        if config.replay_capacity < 2 * tasks * arena.horizon:  # one may be held out
+            raise UsageError(
+                f"replay_capacity must be at least two rounds, {2 * tasks * arena.horizon} steps"
+            )
+        # One stream per consumer, so that none depends on how much another has drawn.
+        agent, models, translator, credit, *streams = (
+            int(child.generate_state(1, np.uint64)[0] >> 1) for child in seed.spawn(6)
+        )
+        self.rngs = {
+            name: np.random.default_rng(stream)
+            for name, stream in zip(("acting", "sampling"), streams, strict=True)
+        }
+        self.models = ContextLearner(
+            *sizes, tasks, config.context, good_enough=config.good_enough or 0.0, seed=models
+        )  # C, F
+        learner = CycleLearner if config.translator == "cycle" else TranslatorLearner
+        self.translator = learner(self.models.model, config.action, seed=translator)  # H
+        self.rngs |= {"models": self.models.rng, "translator": self.translator.rng}
+        contexts = config.context.context_size
+        inputs = arena.observation_size + contexts
+        self.learner = make_learner(
+            config, inputs, arena.action_size, _generator(agent), contexts
+        )  # π, Q
+        self.policy = ContextPolicy.of(
+            self.learner.actor, self.models.model, averaged=config.average_contexts
+        )
+        self.credit = Credit(
+            *sizes,
+            config.credit,
+            delay=arena.delay,
+            horizon=arena.horizon,
+            generator=_generator(credit),
+        )
+        self.replay = EpisodeStore(*sizes, capacity=config.replay_capacity)  # B
+        self.rounds = np.zeros(0, np.int64)  # of each episode in it
+        self.imitation = SelfImitation(*sizes, config.imitation, config.discount)  # D
+        self.selection = Selection(tasks, config.selection)  # R
+        self.step = self.collected = 0
+
+        self._updates: PolicyUpdates | None = None  # those of the round being collected
+        self._exploration: Exploration | None = None
+
+    # --- who acts --------------------------------------------------------------------------
+
+    def plan(self) -> tuple[str, ...]:
+        """Random actions at first, then the rule of `Selection`."""
+        names = self.arena.train
+        if not self._warm:
+            return (RANDOM,) * len(names)
+        if not self.config.transfer:
+            return (SHARED,) * len(names)
+        sources = [self.selection.choose(task) for task in range(len(names))]
+        return tuple(SHARED if source is None else names[source] for source in sources)
+
+    def explorer(self, drivers: Sequence[str]) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
+        """One episode per training task, with noise whoever drives it."""
+        if drivers[0] == RANDOM:
+            shape = len(drivers), self.arena.action_size
+            return lambda states: self.rngs["acting"].uniform(-1, 1, shape).astype(np.float32)
+        self._exploration = Exploration(
+            self.policy,
+            self.translator.translate,
+            self.models.model.features,
+            [None if d == SHARED else self.arena.train.index(d) for d in drivers],
+            rng=self.rngs["acting"],
+            noise=self.config.exploration,
+            online=self.config.target_context == "online",
+        )
+        return self._exploration
+
+    def deployed(self) -> Deployment:
+        """π(s, z_t) without noise and without H."""
+        return self.policy.begin()
+
+    def remember(self, new: Round) -> None:
+        """Keep a round's episodes, and its returns but for random ones: they are not π's."""
+        self.replay.extend(new.episodes)
+        number = int(self.rounds[-1]) + 1 if len(self.rounds) else 0
+        rounds = np.append(self.rounds, np.full(new.episodes.num_episodes, number))
+        self.rounds = rounds[len(rounds) - self.replay.num_episodes :]  # the store drops the oldest
+        self.imitation.add(new.episodes)
+        self.credit.add(new.episodes)
+        paces = new.paces(self.arena.horizon)
+        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
+            if driver != RANDOM:
+                source = None if driver == SHARED else self.arena.train.index(driver)
+                self.selection.add(new.step, int(task), source, float(value))
+        self.step, self.collected = new.step, len(new.episodes)
+
+    # --- what is learned --------------------------------------------------------------------
+
+    def prepare(self, pulse: Pulse) -> dict[str, float]:
+        """C and F, then H, if π learns while acting: it must know the contexts it acts in."""
+        if not (self.config.learn_while_acting and self._warm):
+            return {}
+        found = self._learn_models(pulse)
+        self._updates = self._policy_updates(room=self._round_steps)
+        return found
+
+    def watch(self, taken: Taken, pulse: Pulse) -> None:
+        """Algorithm 2 step by step, where π learns while acting."""
+        if self._updates is None or self._exploration is None:
+            return
+        self._updates.see(taken, self._exploration.contexts)
+        self._learn_to_act(self._updates, self._updates.seen, self._round_steps, pulse)
+        pulse("collect", self._updates.seen, self._round_steps)
+
+    def learn(self, pulse: Pulse) -> dict[str, float]:
+        """All that was not learned before and during the round; nothing while tasks lack data."""
+        found = dict.fromkeys(self.metrics, NOTHING)
+        if not self.config.learn_while_acting and self._complete:
+            found |= self._learn_models(pulse)
+            if self._warm:
+                self._updates = self._policy_updates()
+                self._learn_to_act(self._updates, self.collected, self.collected, pulse)
+        if self._updates is not None:
+            linear = float(self.credit.used == "ridge")
+            found |= {f"losses/{name}": mean for name, mean in self._updates.means.items()}
+            found |= dict(zip(CREDIT, (self.credit.unexplained, linear), strict=True))
+            self._updates = None
+        self.selection.forget(self.step)
+        return found
+
+    def _learn_models(self, pulse: Pulse) -> dict[str, float]:
+        """C and F, then H; after random actions only the first, as H is not used yet."""
+        transfers = self.config.transfer and len(self._tasks) > 1
+        found = self._learn_dynamics(pulse)
+        return found | self._learn_to_translate(pulse if self._warm and transfers else None)
+
+    def _learn_dynamics(self, pulse: Pulse) -> dict[str, float]:
+        held_out = [self._episodes(task, held_out=True) for task in self._tasks]
+        progress = self.models.learn(
+            [self._episodes(task, held_out=False) for task in self._tasks],
+            [episodes for episodes in held_out if len(episodes)],
+            lambda done, total: pulse("dynamics", done, total),
+        )
+        found = progress.forward, progress.contrastive, progress.steps, progress.error
+        return dict(zip(DYNAMICS, found, strict=True))
+
+    def _learn_to_translate(self, pulse: Pulse | None) -> dict[str, float]:
+        found = (NOTHING, NOTHING)
+        if pulse is not None:
+            progress = self.translator.learn(
+                [self.replay.task(task) for task in self._tasks],
+                lambda done, total: pulse("translator", done, total),
+            )
+            found = progress.untranslated, progress.translated
+        return dict(zip(MISMATCHES, found, strict=True))
+
+    def _policy_updates(self, room: int = 0) -> PolicyUpdates:
+        return PolicyUpdates(
+            self.learner,
+            self.policy,
+            self.replay,
+            imitation=self.imitation if self.config.imitate else None,
+            credit=self.credit,
+            rng=self.rngs["sampling"],
+            batch_size=self.config.batch_size,
+            scale_rewards=self.config.scale_rewards,
+            room=room,
+        )
+
+    def _learn_to_act(self, update: PolicyUpdates, steps: int, total: int, pulse: Pulse) -> None:
+        """Algorithm 2: one update per collected step, or as many as configured.
+
+        Args:
+            update: The updates of this round.
+            steps: Environment steps of the round so far.
+            total: How many it will have at its end.
+            pulse: Called before each update.
+        """
+        due, end = (max(1, round(n * self.config.updates_per_step)) for n in (steps, total))
+        while update.done < due:
+            pulse("policy", update.done, end)
+            update()
+            _require_finite(update.sums)  # at once: the first loss to go takes the others with it
+
+    @property
+    def _tasks(self) -> range:
+        return range(len(self.arena.train))
+
+    @property
+    def _round_steps(self) -> int:
+        return len(self._tasks) * self.arena.horizon
+
+    @property
+    def _complete(self) -> bool:
+        """Whether each task has an episode to learn from; one that diverged is none."""
+        return all(len(self._episodes(task, held_out=False)) for task in self._tasks)
+
+    @property
+    def _warm(self) -> bool:
+        return self.step >= self.config.start_steps and self._complete
+
+    def _episodes(self, task: int, *, held_out: bool) -> Episodes:
+        wanted = (self.rounds % HELD_OUT == 1) == held_out
+        return self.replay.select(np.flatnonzero(wanted & (self.replay.tasks == task)))
+
+    # --- what a checkpoint keeps ----------------------------------------------------------
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All networks, optimisers and priorities."""
+        parts = {
+            "learner": self.learner.tensors(),
+            "models": self.models.tensors(),
+            "translator": self.translator.tensors(),
+            "imitation": self.imitation.tensors(),
+            "credit": self.credit.tensors(),
+        }
+        return {f"{part}/{k}": v for part, tensors in parts.items() for k, v in tensors.items()}
+
+    def state(self) -> dict[str, Any]:
+        """The returns remembered, and where the random streams are."""
+        return {
+            "selection": self.selection.state(),
+            "rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()},
+        }
+
+    def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Go on as if nothing had happened; every round must have been remembered."""
+
+        def part(name: str) -> dict[str, Tensor]:
+            return {
+                key.removeprefix(f"{name}/"): tensor
+                for key, tensor in tensors.items()
+                if key.startswith(f"{name}/")
+            }
+
+        self.learner.load_tensors(part("learner"))
+        self.models.load_tensors(part("models"))
+        tasks = [self.replay.task(task) for task in self._tasks]
+        self.translator.load_tensors(part("translator"), tasks)
+        self.imitation.load_tensors(part("imitation"))
+        self.credit.load_tensors(part("credit"))
+        self.selection.load_state(state["selection"])
+        for name, rng in self.rngs.items():
+            rng.bit_generator.state = state["rngs"][name]
+
+    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
+        """Write π(s, z_t)."""
+        self.policy.save(path, metadata, overwrite=True)
+
+
+def _require_finite(sums: Tensor) -> None:
+    values = dict(zip(LOSSES, sums.tolist(), strict=True))
+    for name in ("credit", *LOSSES):  # its rewards are in the others
+        if not math.isfinite(values[name]):
+            raise DivergedError(f"the {name} loss became {values[name]}: try a lower learning rate")
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

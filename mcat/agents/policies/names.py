@@ -1,0 +1,157 @@
+"""Policies by name: which there are, and which one is meant. Only loading one imports torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
+from mcat.envs.tasks import Task
+from mcat.errors import UsageError, no_name_or_file, unknown
+from mcat.safe_io import load_safetensors
+from mcat.types import AnyPolicy, PolicyFunction, Remembering
+
+LEVELS = ("good", "mediocre")
+NAMES = (*LEVELS, "random", "scripted")
+PACKAGED = Path(__file__).parents[2] / "policies"
+
+
+class PackagedPolicy(NamedTuple):
+    """One line of `mcat policies list`."""
+
+    task: Task
+    level: str
+    step: int
+    mean_return: float
+    path: Path
+
+
+def packaged_policies() -> list[PackagedPolicy]:
+    """The policies that come with the package, `mcat/policies/<task>-<level>.safetensors`."""
+    found = []
+    for path in sorted(PACKAGED.glob("*.safetensors")):
+        level = path.stem.rpartition("-")[2]
+        metadata = load_safetensors(path)[1]
+        task = Task.from_dict(metadata["task"])
+        found.append(PackagedPolicy(task, level, metadata["step"], metadata["mean_return"], path))
+    return found
+
+
+def packaged_path(level: str, task: Task) -> Path:
+    """The file of a policy that comes with the package.
+
+    Raises:
+        UsageError: if there is none of that level for the task.
+    """
+    stock = task.replace(delay=1, horizon=task.spec.horizon)
+    policies = packaged_policies()
+    for policy in policies:
+        if policy.level == level and policy.task == stock:
+            return policy.path
+    alike = [p.task for p in policies if p.level == level and p.task.robot == task.robot]
+    others = sorted({other.label() for other in alike})
+    have = f"there are some for {', '.join(others)}" if others else "there is none for this robot"
+    raise UsageError(
+        f"no packaged {level} policy for {stock.label()} ({have}): train one with mcat train"
+    )
+
+
+def source_policy_name(name: str | None, source: Task, target: Task | None = None) -> str:
+    """The policy to run if none is named: a script on Meta-World, else the packaged good one.
+
+    On a given target another script may be the one that can be transferred.
+    """
+    if name is not None:
+        return name
+    if source.robot not in SCRIPTED:
+        return "good"
+    if source.robot == "push" and target is not None and target.robot in SOURCE_POLICY:
+        return f"scripted:{SOURCE_POLICY[target.robot]}"
+    return "scripted"
+
+
+def require_policy_name(name: str) -> None:
+    """Refuse what is neither a policy's name nor there, whatever the task.
+
+    Raises:
+        MissingInputError: if it is a file that is not there.
+        UsageError: if it is no name either.
+    """
+    if name.partition(":")[0] not in NAMES and not Path(name).exists():
+        raise no_name_or_file("policy", name, NAMES)
+
+
+def require_policy(name: str, task: Task) -> None:
+    """Refuse a name that means no policy for `task`.
+
+    Raises:
+        MissingInputError: if it is a file that is not there.
+        UsageError: if there is no such policy.
+    """
+    require_policy_name(name)
+    if name in LEVELS:
+        packaged_path(name, task)
+    kind, _, other = name.partition(":")
+    if kind == "scripted":
+        if other and task.robot not in SCRIPTED:
+            raise UsageError(f"policy {name} is for Meta-World and does not fit {task.label()}")
+        if (other or task.robot) not in SCRIPTED:
+            raise unknown("scripted policy", other or task.robot, SCRIPTED)
+
+
+def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:
+    """The policy that `name` means for `task`.
+
+    Args:
+        name: "good" or "mediocre" (packaged), "random", "scripted", "scripted:push" (another
+            robot's), or what `load_policy` takes.
+        task: What it shall act on; rewards' delay and the horizon do not matter.
+        rng: Draws the actions of "random".
+
+    Raises:
+        UsageError: if there is no such policy, or it is made for other spaces.
+        MissingInputError: if there is no such file.
+    """
+    require_policy(name, task)
+    if name == "random":
+        size = task.spec.action_size
+        return lambda obs: rng.uniform(-1, 1, (len(obs), size)).astype(np.float32)
+    if name.partition(":")[0] == "scripted":
+        return _scripted(name.partition(":")[2], task)
+    from mcat.agents.policies.policy import Policy, load_policy
+
+    if name in LEVELS:
+        return load_policy(packaged_path(name, task))
+    policy = load_policy(name)
+    sizes = policy.observation_size, policy.action_size
+    spaces = task.spec.observation_size, task.spec.action_size
+    if sizes != spaces:
+        made_for = policy.task.label() if isinstance(policy, Policy) else policy.family
+        raise UsageError(
+            f"policy {name} is for {made_for} and does not fit {task.label()}: {sizes[0]}"
+            f" observations and {sizes[1]} actions against {spaces[0]} and {spaces[1]}"
+        )
+    return policy
+
+
+def find_source_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
+    """`find_policy`, of policies whose actions can be translated.
+
+    Raises:
+        UsageError: also if it is one of `mcat metatrain`.
+    """
+    policy = find_policy(name, task, rng)
+    if isinstance(policy, Remembering):
+        raise UsageError(
+            f"policy {name} finds out by itself which machine it is on, so there is nothing to"
+            f" translate: run it by mcat evaluate --policy {name} --env {task.robot}"
+        )
+    return policy
+
+
+def _scripted(robot: str, task: Task) -> PolicyFunction:
+    # It aims at its own task's goal, not at one that it reads: also when it acts on another task.
+    goal = None if robot else task.params.get("goal")
+    return scripted_policy(robot or task, goal if isinstance(goal, tuple) else None)

@@ -1,0 +1,1 @@
+"""Training a policy for a single task."""

@@ -1,0 +1,105 @@
+"""A run put to use: its policy on the tasks it was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mcat.agents.evaluation import Returns, Run, run_episodes
+from mcat.agents.meta.algorithm import Arena
+from mcat.agents.policies.context_policy import ContextPolicy
+from mcat.agents.policies.policy import Policy, load_policy
+from mcat.agents.runs.record import RunRecord, policy_file, read_record
+from mcat.envs.families import family
+from mcat.envs.tasks import Task
+from mcat.errors import DataError, UsageError
+
+FILMED_STEPS = 150  # 6 seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """The policy of a run, and some of the tasks it was made for.
+
+    Attributes:
+        tasks: By name.
+        splits: "train" or "test", by the same names.
+    """
+
+    policy: Policy | ContextPolicy
+    tasks: dict[str, Task]
+    splits: dict[str, str]
+
+
+def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deployed:
+    """The deployed policy of a run and its tasks, rebuilt from their declarations.
+
+    Args:
+        folder: Of the run.
+        split: "train", "test" or "all" tasks.
+        best: The policy that earned most on train tasks, not the last one.
+
+    Raises:
+        MissingInputError: if the folder is none of a run, or there is no policy yet.
+        DataError: if a file is damaged or does not fit this version's families.
+        UsageError: if the family has no such tasks.
+    """
+    record = read_record(folder)
+    tasks = dict(zip(record.tasks, _tasks(record), strict=True))
+    splits = dict.fromkeys(record.train, "train") | dict.fromkeys(record.test, "test")
+    if split != "all":
+        splits = {name: own for name, own in splits.items() if own == split}
+    if not splits:
+        raise UsageError(f"{record.family} has no {split} tasks")
+    path = policy_file(folder, best=best)
+    policy = load_policy(path)
+    spec = tasks[record.train[0]].spec
+    if (policy.observation_size, policy.action_size) != (spec.observation_size, spec.action_size):
+        raise DataError(f"{path}: not a policy for {record.family}")
+    return Deployed(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
+
+
+def _tasks(record: RunRecord) -> tuple[Task, ...]:
+    """The tasks of a run, if they still are what they were."""
+    if record.kind == "train":
+        return (Task.from_dict(record.config["task"]),)
+    try:
+        found = family(record.family).replace(delay=record.delay, horizon=record.horizon)
+    except UsageError as error:
+        raise DataError(f"{record.folder}: {error}") from error
+    if Arena.of(found).names != record.tasks:
+        raise DataError(f"{record.folder}: its tasks are not those of {record.family} in this mcat")
+    return found.tasks
+
+
+def evaluate_run(
+    deployed: Deployed, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
+) -> tuple[Returns, ...]:
+    """The returns of deterministic episodes on each task, each begun with an empty memory."""
+    runs = [Run(name, task, deployed.policy) for name, task in deployed.tasks.items()]
+    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
+    return returns
+
+
+def means(deployed: Deployed, returns: Sequence[Returns]) -> list[Returns]:
+    """All episodes of a split together, for each split of several tasks."""
+    found = []
+    for split in dict.fromkeys(deployed.splits.values()):
+        members = [item for item in returns if deployed.splits[item.label] == split]
+        if len(members) > 1:
+            values = tuple(value for item in members for value in item.values)
+            found.append(Returns(label=f"all {len(members)} {split} tasks", values=values))
+    return found
+
+
+def film_run(deployed: Deployed, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
+    """Write the start of an episode on each task, side by side, as .mp4 or .gif.
+
+    Raises:
+        MissingInputError: without OpenGL, or for .mp4 without ffmpeg.
+    """
+    from mcat.envs.render import film_sheet
+
+    shown = {name: (task, deployed.policy) for name, task in deployed.tasks.items()}
+    film_sheet(shown, path, steps=steps, seed=seed)

@@ -1,0 +1,280 @@
+"""What the paper printed of its transfer experiments, and the logs each of them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mcat.envs.families import family
+from mcat.envs.scripted import SOURCE_POLICY
+from mcat.envs.tasks import Task
+from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+
+STEPS = 100_000  # of each log, as in the paper
+EXTRA = 50_000  # of the logs that the paper did not have
+PolicyOf = tuple[str, Task]
+Numbers = tuple[float, float | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log:
+    """What to collect: whose policy, where, with how much noise.
+
+    Attributes:
+        guess: Hand-made maps by which a policy of another machine acts.
+    """
+
+    name: str
+    task: Task
+    policy: PolicyOf
+    noise: tuple[float, float] = (0.0, 0.0)
+    steps: int = STEPS
+    guess: str | None = None
+
+
+Logs = Callable[[str], tuple[Log, ...]]
+
+
+def _none(preset: str) -> tuple[Log, ...]:
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of a table, or one heat map.
+
+    Attributes:
+        name: For the command line.
+        sources: Logs of the source under a preset.
+        targets: Logs of the target.
+        tasks: In place of both, logs of several tasks.
+        policy: The policy to transfer; None for each task's own good one.
+        methods: What is compared: ours, cycle, reward-aware (ours with L_trans,r).
+        printed: The paper's numbers: (mean, standard error) by column.
+        map: First guess for machines with other spaces or rewards.
+    """
+
+    name: str
+    sources: Logs = _none
+    targets: Logs = _none
+    tasks: Logs = _none
+    policy: PolicyOf | None = None
+    methods: tuple[str, ...] = ("ours", "cycle")
+    printed: dict[str, Numbers] = field(default_factory=dict)
+    map: str | None = None
+
+    @property
+    def pair(self) -> bool:
+        """Whether it is about one source and one target."""
+        return self.policy is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Rows under a title."""
+
+    title: str
+    rows: tuple[Row, ...]
+
+
+def _printed(
+    on_source: float, on_target: float | None, cycle: Numbers, ours: Numbers, **more: Numbers
+) -> dict[str, Numbers]:
+    numbers: dict[str, Numbers] = {ON_SOURCE: (on_source, None), "cycle": cycle, "ours": ours}
+    if on_target is not None:
+        numbers[UNTRANSLATED] = (on_target, None)
+    return numbers | {name.replace("_", "-"): number for name, number in more.items()}
+
+
+def _body(task: Task) -> Task:
+    """The task for which policies come with the package: control cost does not matter to them."""
+    return task.replace(control_cost=0.0) if task.robot == "ant" else task
+
+
+def _own_logs(task: Task, preset: str) -> tuple[Log, ...]:
+    """What its mediocre policy did; beyond the paper with noise, and what its good one did."""
+    label, body = task.label(*_named(task)), _body(task)
+    mediocre = ("mediocre", body)
+    if preset == "paper":
+        return (Log(name=f"{label}-mediocre", task=task, policy=mediocre),)
+    return (
+        Log(name=f"{label}-mediocre-noisy", task=task, policy=mediocre, noise=(0.0, 0.5)),
+        Log(name=f"{label}-good", task=task, policy=("good", body), noise=(0.0, 0.3), steps=EXTRA),
+    )
+
+
+def _named(task: Task) -> tuple[str, ...]:
+    return ("armature",) if task.robot == "halfcheetah" else ()
+
+
+def _locomotion(
+    name: str,
+    source: Task,
+    target: Task,
+    printed: dict[str, Numbers],
+    methods: tuple[str, ...] = ("ours", "cycle"),
+) -> Row:
+    policy: PolicyOf = ("good", _body(source))
+
+    def targets(preset: str) -> tuple[Log, ...]:
+        """Beyond the paper: what was logged when the source's policy was tried on the target."""
+        tried = Log(
+            name=f"{target.label(*_named(target))}-good-of-{source.label(*_named(source))}",
+            task=target,
+            policy=policy,
+            noise=(0.0, 0.5),
+            steps=EXTRA,
+        )
+        own = _own_logs(target, preset)[:1]
+        return own if preset == "paper" else (*own, tried)
+
+    return Row(
+        name=name,
+        sources=lambda preset: _own_logs(source, preset),
+        targets=targets,
+        policy=policy,
+        methods=methods,
+        printed=printed,
+    )
+
+
+def _objects(name: str, target: Task, printed: dict[str, Numbers]) -> Row:
+    """From pushing the cylinder to another object with lighter fingers."""
+    source = Task("push")
+    policy: PolicyOf = (f"scripted:{SOURCE_POLICY[target.robot]}", source)
+
+    def logs(task: Task, own: PolicyOf, tried: Log) -> Logs:
+        noisy = Log(name=f"{task.label()}-for-{name}", task=task, policy=own, noise=(1.0, 1.0))
+        return lambda preset: (noisy,) if preset == "paper" else (noisy, tried)
+
+    calm = Log(
+        name=f"{source.label()}-for-{name}-calm", task=source, policy=policy, noise=(0.0, 0.4),
+        steps=EXTRA,
+    )  # fmt: skip
+    tried = Log(
+        name=f"{target.label()}-tried", task=target, policy=(policy[0], target), noise=(0.2, 0.8),
+        steps=EXTRA,
+    )  # fmt: skip
+    return Row(
+        name=name,
+        sources=logs(source, policy, calm),
+        targets=logs(target, ("scripted", target), tried),
+        policy=policy,
+        printed=printed,
+    )
+
+
+def _heat_map(name: str) -> Row:
+    tasks = family(name).train
+    return Row(
+        name=name,
+        tasks=lambda preset: tuple(log for task in tasks for log in _own_logs(task, preset)),
+        methods=("ours",),
+    )
+
+
+def _cost(c: float, *numbers: float) -> Row:
+    on_source, on_target, cycle, plain, aware = numbers
+    return _locomotion(
+        f"ant-cost{c}",
+        Task("ant", cripple=0, control_cost=c),
+        Task("ant", cripple=3, control_cost=c),
+        _printed(on_source, on_target, (cycle, None), (plain, None), reward_aware=(aware, None)),
+        methods=("ours", "reward-aware", "cycle"),
+    )
+
+
+def _reach(number: int, *printed: Numbers) -> Row:
+    """From one goal to another: the same arm, other rewards. The guess mirrors both."""
+    goals = family("reach-goals")
+    source, target = goals.train[0], goals.test[number]
+    on_target, cycle, ours = printed
+
+    def noisy(task: Task) -> Logs:
+        log = Log(
+            name=task.label("goal"),
+            task=task,
+            policy=("scripted", task),
+            noise=(1.0, 1.0),
+            steps=EXTRA,
+        )
+        return lambda preset: (log,)
+
+    return Row(
+        name=f"reach-goal{number + 1}",
+        sources=noisy(source),
+        targets=noisy(target),
+        policy=("scripted", source),
+        printed=_printed(4855.7, on_target[0], cycle, ours),
+        map="mirror-x",
+    )
+
+
+def _three_legs() -> Row:
+    """To a body with one leg more; what was logged first is the guess, run with noise."""
+    source, target = Task("halfcheetah", armature=0.1), Task("halfcheetah3leg")
+    policy: PolicyOf = ("good", source)
+    tried = Log(
+        name="halfcheetah3leg-tried", task=target, policy=policy, noise=(0.0, 0.5), steps=EXTRA,
+        guess="two-to-three-legs",
+    )  # fmt: skip
+    return Row(
+        name="three-legs",
+        sources=lambda preset: _own_logs(source, "cpu")[1:],
+        targets=lambda preset: (tried,),
+        policy=policy,
+        printed=_printed(5121.4, None, (1957.8, 298.4), (2018.2, 50.8)),
+        map="two-to-three-legs",
+    )
+
+
+TABLES = {
+    "table1": Table(
+        title="Table 1: transfer between two machines",
+        rows=(
+            _locomotion(
+                "halfcheetah",
+                Task("halfcheetah", armature=0.1),
+                Task("halfcheetah", armature=0.5),
+                _printed(5121.4, 2355.0, (3017.1, 44.2), (2937.2, 9.5)),
+            ),
+            _locomotion(
+                "ant",
+                Task("ant", cripple=0),
+                Task("ant", cripple=3),
+                _printed(476.8, 55.8, (97.2, 2.5), (208.1, 8.2)),
+            ),
+            _objects(
+                "cylinder-mug",
+                Task("coffee-push", gripper=0.1),
+                _printed(317.3, 0.0, (308.1, 75.3), (395.6, 19.4)),
+            ),
+            _objects(
+                "cylinder-cube",
+                Task("sweep-into", gripper=0.1),
+                _printed(439.7, 0.0, (262.4, 48.1), (446.1, 1.1)),
+            ),
+        ),
+    ),
+    "heatmaps": Table(
+        title="Heat maps: improvement between any two tasks",
+        rows=(_heat_map("halfcheetah-heatmap"), _heat_map("ant-heatmap")),
+    ),
+    "rewards": Table(
+        title="Appendix C.3: rewards that depend on the action",
+        rows=(
+            _cost(0.001, 511.1, 54.7, 133.27, 193.7, 203.1),
+            _cost(0.002, 488.4, 53.7, 129.86, 179.3, 195.4),
+            _cost(0.005, 475.8, 38.9, 112.36, 148.5, 171.8),
+        ),
+    ),
+    "extension": Table(
+        title="Appendix E: other rewards, other bodies",
+        rows=(
+            _reach(0, (947.5, None), (1798.2, 592.4), (3124.3, 1042.0)),
+            _reach(1, (1470.2, None), (1764.0, 316.3), (1937.1, 424.5)),
+            _reach(2, (1040.8, None), (2393.7, 869.8), (2315.7, 1061.5)),
+            _three_legs(),
+        ),
+    ),
+}

@@ -1,0 +1,233 @@
+"""The pictures of `mcat plot`. Needs matplotlib: import this module only when drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, to_hex
+from matplotlib.lines import Line2D
+from matplotlib.patheffects import withStroke
+from matplotlib.transforms import ScaledTranslation
+from numpy.typing import NDArray
+
+from mcat.agents.meta.algorithm import RANDOM, SHARED
+from mcat.reports.figures import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    TSNE_POINTS,
+    new_figure,
+    new_panels,
+    panel_title,
+    plain,
+    png,
+    project,
+    style,
+)
+from mcat.reports.learning.groups import Curve, Group, in_order, short_names
+from mcat.reports.learning.runs import Contexts, LearningRun
+from mcat.reports.learning.sections import TEST, TRAIN, paper_test_return
+
+# Okabe and Ito's colours again; from the seventh curve on the dashes tell them apart.
+_COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
+_DASHES = ("-", "--", ":")
+_RANDOM, _SHARED = "#E3E3E3", "#A0A0A0"
+
+
+def draw_curves(groups: Sequence[Group], title: str) -> bytes:
+    """A row of panels for each family: train tasks and test tasks."""
+    families = list(dict.fromkeys(group.record.family for group in groups))
+    labels = list(dict.fromkeys(group.label for group in groups))
+    splits = {"train": TRAIN}
+    if any(group.record.test for group in groups):
+        splits["test"] = TEST
+    legend_rows = -(-len(labels) // 3) if len(labels) > 1 else 0
+    figure = new_figure(title, 0.9 + 2.5 * len(families) + 0.2 * legend_rows)
+    grid = figure.subplots(len(families), len(splits), sharey="row", squeeze=False)
+    lines: dict[str, Line2D] = {}
+    for family, row in zip(families, grid, strict=True):
+        members = [group for group in groups if group.record.family == family]
+        single = members[0].record.kind == "train"  # one task, and none to test on
+        for axes, (split, column) in zip(row, splits.items(), strict=True):
+            if single and split == "test":
+                axes.remove()
+                continue
+            for group in members:
+                line = _draw_group(axes, group, column, labels.index(group.label))
+                lines |= {group.label: line} if line else {}
+            panel_title(axes, plain(family) + ("" if single else f": {split} tasks"))
+            _step_axis(axes)
+            axes.margins(y=0.1)  # room for the label of the paper's line
+            if split == "test":
+                _draw_paper_line(axes, members)
+        row[0].set_ylabel("mean return")
+    for axes in grid[-1]:
+        axes.set_xlabel("environment steps")
+    if legend_rows:
+        figure.legend(
+            lines.values(), map(plain, lines), loc="outside lower left", frameon=False,
+            fontsize=8.5, ncols=3, labelcolor=INK,
+        )  # fmt: skip
+    return png(figure)
+
+
+def _draw_group(axes: Axes, group: Group, column: str, number: int) -> Line2D | None:
+    colour, dash = _COLOURS[number % 6], _DASHES[number // 6 % 3]
+    curve = group.curve(column)
+    if curve is None:
+        return None
+    if len(group.runs) > 1:
+        for run in group.runs:
+            axes.plot(*run.curve(column), color=colour, ls=dash, lw=0.7, alpha=0.4)
+    return _draw_curve(axes, curve, colour, dash)
+
+
+def _draw_curve(axes: Axes, curve: Curve, colour: str, dash: str) -> Line2D:
+    marker = "o" if len(curve.steps) < 12 else None
+    (line,) = axes.plot(curve.steps, curve.mean, dash, color=colour, lw=1.8, marker=marker, ms=3.5)
+    if curve.error.any():
+        band = curve.mean - curve.error, curve.mean + curve.error
+        axes.fill_between(curve.steps, *band, color=colour, alpha=0.18, lw=0)
+    return line
+
+
+def _draw_paper_line(axes: Axes, groups: Sequence[Group]) -> None:
+    printed = next(filter(None, map(paper_test_return, groups)), None)
+    if printed is None:
+        return
+    axes.axhline(printed, color=INK, lw=1, ls=(0, (5, 4)))
+    axes.annotate(
+        f"paper at 2M steps: {printed:,.0f}", (0.99, printed), (0, 3), ha="right",
+        xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=INK,
+        path_effects=[withStroke(linewidth=3, foreground="white")],
+    )  # fmt: skip
+
+
+def _step_axis(axes: Axes, ticks: int = 6) -> None:
+    style(axes)
+    axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=ticks)
+    axes.xaxis.set_major_formatter(lambda step, _: _thousands(step))
+    axes.yaxis.set_major_formatter("{x:,.10g}")
+
+
+def _thousands(step: float) -> str:
+    if abs(step) >= 1e6:
+        return f"{step / 1e6:g}M"
+    return f"{step / 1e3:g}K" if abs(step) >= 1e3 else f"{step:g}"
+
+
+def task_curves(group: Group) -> dict[str, tuple[str, Curve]]:
+    """Task → its split and curve, for tasks that were evaluated."""
+    found = {}
+    for split, tasks in (("train", group.record.train), ("test", group.record.test)):
+        for task in tasks:
+            curve = group.curve(f"eval/{split}/{task}")
+            if curve is not None:
+                found[task] = split, curve
+    return found
+
+
+def draw_tasks(group: Group, title: str) -> bytes:
+    """A small panel for each task, all of one scale."""
+    curves = task_curves(group)
+    names = short_names(group.record.tasks)
+    figure, panels = new_panels(title, len(curves), 1.9)
+    for axes, task in zip(panels, in_order(curves), strict=True):
+        split, curve = curves[task]
+        _draw_curve(axes, curve, BLUE if split == "train" else ORANGE, "-")
+        test = " (test)" if split == "test" else ""
+        panel_title(axes, f"{plain(names[task], 24)}{test}  {curve.mean[-1]:,.0f}")
+        axes.sharey(panels[0])
+        _step_axis(axes, ticks=4)
+    figure.supxlabel("environment steps", fontsize=9, color=INK)
+    return png(figure)
+
+
+def _shades(tasks: Iterable[str]) -> dict[str, str]:
+    """A scale from dark to light that keeps the order of tasks."""
+    ordered = in_order(tasks)
+    shades = colormaps["viridis"](np.linspace(0, 0.92, len(ordered)))
+    return {task: to_hex(shade) for task, shade in zip(ordered, shades, strict=True)}
+
+
+def draw_drivers(run: LearningRun, title: str) -> bytes:
+    """A strip for each task: who drove its episodes; beside it how often, which is the legend."""
+    train, shades = run.record.train, _shades(run.record.train)
+    names = {task: plain(name, 20) for task, name in short_names(run.record.tasks).items()}
+    colours = {RANDOM: _RANDOM, SHARED: _SHARED} | {task: shades[task] for task in train}
+    drivers = list(colours)
+    ends = np.unique([episode.step for episode in run.episodes])
+    strips = np.full((len(train), len(ends)), -1)
+    counts = np.zeros((len(train), len(drivers)), dtype=int)
+    for step, task, driver in run.episodes:
+        if task in train and driver in drivers:
+            row, kind = train.index(task), drivers.index(driver)
+            strips[row, np.searchsorted(ends, step)] = kind
+            counts[row, kind] += 1
+
+    figure = new_figure(title, 1.6 + 0.32 * len(train))
+    strip, table = figure.subplots(1, 2, width_ratios=(16, len(drivers)), sharey=True)
+    strip.pcolormesh(
+        np.concatenate(([0], ends)), np.arange(len(train) + 1) - 0.5,
+        np.ma.masked_less(strips, 0), cmap=ListedColormap(list(colours.values())),
+        vmin=-0.5, vmax=len(drivers) - 0.5,
+    )  # fmt: skip
+    for edge in range(1, len(train)):
+        strip.axhline(edge - 0.5, color="white", lw=3)
+    _step_axis(strip)
+    strip.set_xlabel("environment steps")
+    strip.set_yticks(range(len(train)), [names[task] for task in train])
+    strip.set_ylim(len(train) - 0.5, -0.5)
+    strip.grid(visible=False)
+    strip.spines["left"].set_visible(False)
+    _draw_counts(table, counts, [names.get(driver, driver) for driver in drivers], colours)
+    for axes in (strip, table):
+        axes.tick_params(axis="y", length=0)
+    return png(figure)
+
+
+def _draw_counts(
+    axes: Axes, counts: NDArray[np.int64], names: Sequence[str], colours: Mapping[str, str]
+) -> None:
+    """Episodes by task and driver, the driver's colour under each column."""
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            axes.text(column, row, str(count), ha="center", va="center", fontsize=8, color=INK)
+    below = ScaledTranslation(0, -0.1, axes.figure.dpi_scale_trans)  # inches
+    axes.scatter(
+        range(len(names)), np.zeros(len(names)), s=70, marker="s", c=list(colours.values()),
+        transform=axes.get_xaxis_transform() + below, clip_on=False,
+    )  # fmt: skip
+    axes.set_xlim(-0.6, len(names) - 0.4)
+    axes.set_xticks(range(len(names)), names, rotation=50, ha="right", rotation_mode="anchor")
+    axes.tick_params(axis="x", length=0, pad=14, labelsize=8.5, labelcolor=INK)
+    axes.tick_params(axis="y", labelleft=False)
+    axes.spines[:].set_visible(False)
+    panel_title(axes, "episodes by driver")
+
+
+def draw_contexts(run: LearningRun, contexts: Contexts, title: str) -> bytes:
+    """Contexts in the plane, coloured by the order of their tasks."""
+    step = -(-len(contexts.points) // TSNE_POINTS)
+    places, caption = project(contexts.points[::step], run.record.seed)
+    tasks = np.array(contexts.tasks)[::step]
+    names = short_names(run.record.tasks)
+    figure = new_figure(title, 4.4)
+    axes = style(figure.add_subplot(), grid=None)
+    for number, (task, shade) in enumerate(_shades(dict.fromkeys(contexts.tasks)).items()):
+        x, y = places[tasks == task].T
+        test = task in run.record.test
+        axes.scatter(
+            x, y, s=17, marker="osD^vP"[number % 6], linewidths=1.1,
+            facecolors="none" if test else [shade], edgecolors=[shade],
+            label=plain(names.get(task, task)) + (" (test)" if test else ""),
+        )  # fmt: skip
+    axes.set(xticks=(), yticks=(), xlabel=caption)
+    axes.spines[:].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, markerscale=1.6)
+    return png(figure)

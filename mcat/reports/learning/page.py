@@ -1,0 +1,80 @@
+"""The report of `mcat plot`: pictures of how runs learn, and one page that needs no other file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mcat.errors import MissingInputError, install
+from mcat.reports.html import document, section_of, tag
+from mcat.reports.learning.groups import Group
+from mcat.reports.learning.runs import LearningRun
+from mcat.reports.learning.sections import (
+    TEST,
+    TRAIN,
+    contexts_section,
+    curves_section,
+    drivers_section,
+    tasks_section,
+)
+from mcat.reports.sections import Section
+from mcat.safe_io import io_errors, new_file
+
+PAGE = "learning.html"
+
+
+def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
+    """Write pictures as PNG and a page that shows them all; earlier ones are replaced.
+
+    Yields:
+        The path of each as soon as it is there, the page last.
+
+    Raises:
+        MissingInputError: without matplotlib.
+    """
+    with io_errors(folder, "write"):
+        folder.mkdir(parents=True, exist_ok=True)
+    body = [tag("h1", "How runs of mcat learn")]
+    for section, png in _pictures(groups):
+        path = folder / f"{section.name}.png"
+        with new_file(path, overwrite=True) as part:
+            part.write_bytes(png)
+        body.append(section_of(section, png))
+        yield path
+    page = folder / PAGE
+    with new_file(page, overwrite=True) as part:
+        part.write_text(document("mcat plot", body), encoding="utf-8")
+    yield page
+
+
+def _pictures(groups: Sequence[Group]) -> Iterator[tuple[Section, bytes]]:
+    """What there is to see, each as PNG."""
+    try:
+        from mcat.reports.learning import figures
+    except ImportError:
+        raise MissingInputError(f"pictures need matplotlib: {install('plot')}") from None
+    if any(group.curve(column) for group in groups for column in (TRAIN, TEST)):
+        section = curves_section(groups)
+        yield section, figures.draw_curves(groups, section.finding)
+    if len(groups) == 1 and figures.task_curves(groups[0]):
+        section = tasks_section(groups[0])
+        yield section, figures.draw_tasks(groups[0], section.finding)
+    for name, run in _named_runs(groups).items():
+        if run.episodes:
+            section = drivers_section(run, f"drivers-{name}")
+            yield section, figures.draw_drivers(run, section.finding)
+        if run.contexts is not None:
+            section = contexts_section(run, run.contexts, f"contexts-{name}")
+            yield section, figures.draw_contexts(run, run.contexts, section.finding)
+
+
+def _named_runs(groups: Sequence[Group]) -> dict[str, LearningRun]:
+    """All runs by the names of their folders, which need not be different."""
+    runs: dict[str, LearningRun] = {}
+    for group in groups:
+        for run in group.runs:
+            name, number = run.record.name, 2
+            while name in runs:
+                name, number = f"{run.record.name}-{number}", number + 1
+            runs[name] = run
+    return runs

@@ -1,0 +1,198 @@
+"""What the numbers of meta-training runs say: for each picture a finding and a table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mcat.agents.meta.algorithm import RANDOM, SHARED
+from mcat.envs.families import FAMILIES
+from mcat.reports.learning.groups import Group, in_order, mean_and_error, short_names
+from mcat.reports.learning.runs import Contexts, LearningRun
+from mcat.reports.sections import Rows, Section, number, share, told_apart
+
+TRAIN, TEST = "eval/train", "eval/test"
+# Mean return on the test tasks after 2M steps, as the paper prints it.
+PAPER_TEST_RETURNS = {
+    "halfcheetah-armature": 2071.0,
+    "halfcheetah-mass": 1771.0,
+    "hopper-size": 1915.0,
+    "ant-damping": 625.0,
+    "ant-cripple": 282.0,
+}
+
+
+def paper_test_return(group: Group) -> float | None:
+    """The paper's number, if it is known and was earned with the same delay."""
+    record = group.record
+    printed = PAPER_TEST_RETURNS.get(record.family)
+    if printed is None or record.delay != FAMILIES[record.family].train[0].delay:
+        return None
+    return printed
+
+
+def summary_rows(groups: Sequence[Group]) -> Rows:
+    """Final and best returns of each group, mean ± standard error over its runs."""
+    heading = ("family", "method", "seeds", "steps", "final train", "final test", "best train",
+               "test then", "the paper's MCAT, test at 2M")  # fmt: skip
+    return [heading, *map(_summary_row, groups)]
+
+
+def summary_numbers(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """The same for a script: one value for each run of a group, None where there is none."""
+    found = []
+    for group in groups:
+        best = [_at_best(run) for run in group.runs]
+        returns = {
+            "final_train": [_final(run, TRAIN) for run in group.runs],
+            "final_test": [_final(run, TEST) for run in group.runs],
+            "best_train": [train for train, _ in best],
+            "test_at_best": [test for _, test in best],
+        }
+        found.append(
+            {
+                "family": group.record.family,
+                "method": group.label,
+                "runs": [str(run.record.folder) for run in group.runs],
+                "seeds": [run.record.seed for run in group.runs],
+                "steps": [run.steps for run in group.runs],
+                **{k: [v if np.isfinite(v) else None for v in r] for k, r in returns.items()},
+            }
+        )
+    return found
+
+
+def _final(run: LearningRun, column: str) -> float:
+    values = run.curve(column)[1]
+    return float(values[-1]) if len(values) else np.nan
+
+
+def _summary_row(group: Group) -> tuple[str, ...]:
+    steps = [run.steps for run in group.runs]
+    best = [_at_best(run) for run in group.runs]
+    printed = paper_test_return(group)
+    return (
+        group.record.family,
+        group.label,
+        ", ".join(str(run.record.seed) for run in group.runs),
+        "–".join(f"{step:,}" for step in sorted({min(steps), max(steps)})),
+        _cell(_last(group, TRAIN)),
+        _cell(_last(group, TEST)),
+        _cell([train for train, _ in best]),
+        _cell([test for _, test in best]),
+        "–" if printed is None else f"{printed:,.0f}",
+    )
+
+
+def _last(group: Group, column: str) -> list[float]:
+    """What each of its runs that has been evaluated earned the last time."""
+    values = [_final(run, column) for run in group.runs]
+    return [value for value in values if np.isfinite(value)]
+
+
+def _at_best(run: LearningRun) -> tuple[float, float]:
+    """Both returns when that on train tasks was highest: those of policy-best.safetensors."""
+    steps, train = run.curve(TRAIN)
+    if not len(train):
+        return np.nan, np.nan
+    best = int(train.argmax())
+    test = dict(zip(*run.curve(TEST), strict=True))
+    return float(train[best]), float(test.get(steps[best], np.nan))
+
+
+def _cell(values: Sequence[float]) -> str:
+    known = np.array([value for value in values if np.isfinite(value)])
+    if not len(known):
+        return "–"
+    mean, error = mean_and_error(known)
+    return f"{mean:,.0f}" + (f" ± {error:,.0f}" if len(known) > 1 else "")
+
+
+def curves_section(groups: Sequence[Group]) -> Section:
+    """Mean returns while learning."""
+    finding = "Mean return while learning, by family"
+    if len({group.record.family for group in groups}) == 1:
+        tested = any(_last(group, TEST) for group in groups)
+        ends = [f"{g.label} {_cell(_last(g, TEST if tested else TRAIN))}" for g in groups]
+        finding = f"Return on {'test' if tested else 'train'} tasks: {'; '.join(ends)}"
+    return Section(
+        name="learning-curves",
+        title="How it learns",
+        reading="Mean return of evaluation episodes against environment steps, all tasks counted"
+        " together. Bold lines are means over seeds with a band of one standard error, thin ones"
+        " single seeds; test tasks are never trained on.",
+        finding=finding,
+        rows=summary_rows(groups),
+    )
+
+
+def tasks_section(group: Group) -> Section:
+    """The same task by task, for one method."""
+    names = short_names(group.record.tasks)
+    rows = [("task", "split", "final return")]
+    ends: dict[str, float] = {}
+    for split, members in (("train", group.record.train), ("test", group.record.test)):
+        for task in members:
+            last = _last(group, f"eval/{split}/{task}")
+            rows.append((names[task], split, _cell(last)))
+            if last:
+                ends[names[task]] = float(np.mean(last))
+    low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
+    return Section(
+        name="tasks",
+        title="Which tasks it learns",
+        reading="The same for every task by itself; orange tasks are never trained on.",
+        finding=f"From {number(ends[low])} on {low} to {number(ends[high])} on {high}",
+        rows=rows,
+    )
+
+
+def drivers_section(run: LearningRun, name: str) -> Section:
+    """Who acted in the episodes that were learned from."""
+    names = short_names(run.record.tasks)
+    drivers = [RANDOM, SHARED, *run.record.train]
+    counts = Counter((episode.task, episode.driver) for episode in run.episodes)
+    rows = [("on ↓ by →", *(names.get(driver, driver) for driver in drivers))] + [
+        (names[task], *(str(counts[task, driver]) for driver in drivers))
+        for task in run.record.train
+    ]
+    transfers = {pair: n for pair, n in counts.items() if pair[1] not in (RANDOM, SHARED)}
+    finding = f"{_of(sum(transfers.values()), len(run.episodes))} driven by a transferred policy"
+    if transfers:
+        target, source = max(transfers, key=transfers.__getitem__)
+        most = f"{names.get(source, source)} → {names.get(target, target)}"
+        finding += f", most often {most} ({transfers[target, source]})"
+    return Section(
+        name=name,
+        title=f"Who collected in {run.record.name}",
+        reading="One row for each training task, from left to right its episodes: grey where the"
+        " shared policy acted (light: random actions), coloured where the policy of another task"
+        " was transferred. The table counts the same.",
+        finding=finding,
+        rows=rows,
+    )
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part} of {whole} episodes ({share(part / max(whole, 1))}) were"
+
+
+def contexts_section(run: LearningRun, contexts: Contexts, name: str) -> Section:
+    """Whether contexts tell tasks apart."""
+    order = in_order(dict.fromkeys(contexts.tasks))
+    names = short_names(run.record.tasks)
+    numbers = np.array([order.index(task) for task in contexts.tasks])
+    labels = {number: names.get(task, task) for number, task in enumerate(order)}
+    finding, rows = told_apart(contexts.points, numbers, labels)
+    return Section(
+        name=name,
+        title=f"What {run.record.name} knows of the machine it is on",
+        reading="Every dot is the context of one stretch of steps; filled ones are of training"
+        " tasks, hollow ones of test tasks. Groups in the order of the tasks mean that unseen"
+        " machines are recognised as being between known ones.",
+        finding=finding,
+        rows=rows,
+    )

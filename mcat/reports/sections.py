@@ -1,0 +1,58 @@
+"""The parts that every report is made of: a finding in words, and its numbers as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = Sequence[Sequence[str]]
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One part of the report.
+
+    Attributes:
+        name: Of its picture.
+        title: The question it answers.
+        reading: How to read it, in a sentence or two.
+        finding: What it shows here, the title of its picture.
+        rows: The same as numbers, the heading first.
+    """
+
+    name: str
+    title: str
+    reading: str
+    finding: str
+    rows: Rows
+
+
+def number(value: float) -> str:
+    """A number for people: three digits that count, thousands whole."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def share(part: float) -> str:
+    """A part of 1 in percent."""
+    return f"{100 * part:.0f} %"
+
+
+def told_apart(
+    points: Array, tasks: NDArray[np.int64], names: Mapping[int, str]
+) -> tuple[str, Rows]:
+    """How many contexts lie nearest to the mean of their own task, in words and task by task."""
+    present = np.unique(tasks)
+    centres = np.stack([points[tasks == task].mean(0) for task in present])
+    distances = np.linalg.norm(points[:, None] - centres, axis=2)
+    right = present[distances.argmin(1)] == tasks
+    rows = [("task", "contexts", "nearest to their own task's mean")] + [
+        (names[task], str((tasks == task).sum()), share(right[tasks == task].mean()))
+        for task in present.tolist()
+    ]
+    return f"{share(right.mean())} of the contexts lie nearest to their own task's mean", rows

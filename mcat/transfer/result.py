@@ -1,0 +1,132 @@
+"""What `mcat translate` found: everything its report shows and its `result.json` keeps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Self
+
+from mcat.agents.evaluation import Returns
+from mcat.errors import DataError
+from mcat.translator.report import FitReport
+
+if TYPE_CHECKING:
+    from mcat.translator.trust import Trust
+
+RESULT_FILE = "result.json"
+ON_SOURCE = "source policy on source"
+UNTRANSLATED = "source policy on target"
+TRANSFERRED = "transferred policy on target"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """One machine and its logs.
+
+    Attributes:
+        name: The task's label, or the stem of the first file.
+        files: Where the logs came from.
+        hashes: A SHA-256 of each file's transitions.
+        transitions: How many there are in all.
+        episodes: The same for episodes.
+        task: `Task.to_dict()`; None for a machine that mcat cannot simulate.
+        observation_names: Of the numbers in a state; empty if the logs do not name them.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    hashes: tuple[str, ...]
+    transitions: int
+    episodes: int
+    task: dict[str, Any] | None = None
+    observation_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResult:
+    """A translator's history: what it was made from, how, and what it is worth.
+
+    Attributes:
+        method: "ours" or "cycle".
+        preset: Name of the recipe.
+        seed: Of training and of the episodes' starts.
+        command: How it was called.
+        provenance: Commit, versions, machine.
+        config: The recipe in full.
+        machines: Source and target, or all tasks.
+        policy: Name of the source policy.
+        fit: How it was trained.
+        trust: How far the transfer can be trusted; pairs of method "ours" only.
+        scatter: "source" actions and their "translated" ones, row by row; pairs only.
+        returns: Of the episodes run; pairs only.
+        skipped: Why episodes were not run (for some of the tasks), None if all were.
+        paths: Label → episodes → positions (x, y, z) of the hand; Meta-World only.
+        matrix: "names" of all tasks; "untranslated" and "transferred" mean returns of source i's
+            policy on target j, and their standard errors under the same names with "_error".
+            A task without policy has None in its whole row. Many tasks only, else empty.
+        contexts: "points", contexts of single histories, and "tasks", the number of each one's
+            task. Many tasks only, else empty.
+        seconds: How long each phase took.
+    """
+
+    method: str
+    preset: str
+    seed: int
+    command: str
+    provenance: dict[str, Any]
+    config: dict[str, Any]
+    machines: tuple[Machine, ...]
+    policy: str
+    fit: FitReport
+    trust: Trust | None = None
+    scatter: dict[str, list[list[float]]] = field(default_factory=dict)
+    returns: tuple[Returns, ...] = ()
+    skipped: str | None = None
+    paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
+    matrix: dict[str, Any] = field(default_factory=dict)
+    contexts: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON types; `from_json` is the inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The result that `to_json` described.
+
+        Raises:
+            DataError: if `data` is something else.
+        """
+        try:
+            return cls(**data | _typed(data))
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise DataError(f"not the result of a translation ({error})") from error
+
+
+def _typed(data: dict[str, Any]) -> dict[str, Any]:
+    """The fields that JSON has as plain lists and objects."""
+    from mcat.translator.policy import from_json
+
+    fit = data["fit"]
+    curves = {
+        title: [(step, value) for step, value in rows] for title, rows in fit["curves"].items()
+    }
+    machines = [Machine(**from_json(machine)) for machine in data["machines"]]
+    return {
+        "machines": tuple(machines),
+        "fit": FitReport(**fit | {"curves": curves}),
+        "trust": _trust(data["trust"]),
+        "returns": tuple(
+            Returns(label=r["label"], values=tuple(r["values"])) for r in data["returns"]
+        ),
+    }
+
+
+def _trust(data: dict[str, Any] | None) -> Trust | None:
+    """The estimate; none for that of an older mcat, which measured something else."""
+    from mcat.translator.policy import from_json
+    from mcat.translator.trust import Trust
+
+    if data is None or data.keys() != {field.name for field in fields(Trust)}:
+        return None
+    return Trust(**from_json(data))

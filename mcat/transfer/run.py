@@ -1,0 +1,136 @@
+"""From logs of two or more machines to a translator, and to what it is worth: `mcat translate`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mcat.errors import CannotCreateError
+from mcat.progress import Stopwatch
+from mcat.provenance import provenance
+from mcat.safe_io import io_errors, write_json
+from mcat.transfer.config import TransferConfig
+from mcat.transfer.logs import (
+    Logs,
+    describe,
+    join_tasks,
+    load_logs,
+    require_apart,
+    require_equal_spaces,
+    require_own_names,
+    require_rewards,
+    require_same_rate,
+)
+from mcat.transfer.result import RESULT_FILE, Machine, TransferResult
+from mcat.translator.configs import TRANSLATOR_FILE
+from mcat.workplaces import new_folder, tidy_folder
+
+_RESULT_FILES = {TRANSLATOR_FILE, RESULT_FILE, "report.html"}  # and pictures
+_RESULT_BYTES = 4_000_000  # of the largest preset, with all pictures
+
+
+def translate(
+    config: TransferConfig,
+    announce: Callable[[str], None] = lambda text: None,
+    add_pages: Callable[[TransferResult, Path], object] = lambda result, folder: None,
+) -> TransferResult:
+    """Load and check the logs, train, run episodes, and write translator and result into a folder.
+
+    Args:
+        config: What to do.
+        announce: Told what is odd about the logs before training starts.
+        add_pages: Writes what else the folder shall hold, before it takes its name.
+
+    Raises:
+        CannotCreateError: before training, if the folder exists, cannot be made, or is being made
+            by another process; nothing is lost then, nor if anything later fails.
+        StorageError: before training, if the disk is full.
+        DataError: if the logs cannot be learned from.
+    """
+    if config.out is not None:
+        require_replaceable(config.out, overwrite=config.overwrite)
+    watch = Stopwatch()
+    with watch.time("load"):
+        logs = _load(config)
+        machines = describe(logs)
+    if config.tasks:
+        require_own_names(machines)
+    for note in (note for item in logs for note in item.notes):
+        announce(f"note: {note}")
+    out = config.out or default_folder(machines)
+    require_replaceable(out, overwrite=config.overwrite)
+
+    import torch  # only now: logs that will not do are told of before the seconds it takes
+
+    from mcat.transfer.jobs import translate_many, translate_pair
+
+    torch.set_num_threads(config.threads)
+    job = translate_many if config.tasks else translate_pair
+    with new_folder(out, overwrite=config.overwrite, needed_bytes=_RESULT_BYTES) as folder:
+        translator, found = job(config, logs, watch)
+        made_by = provenance()
+        result = TransferResult(
+            method=config.method,
+            preset=config.preset,
+            seed=config.seed,
+            command=made_by.pop("command"),
+            provenance=made_by,
+            config=config.to_json(),
+            machines=machines,
+            fit=translator.report,
+            seconds=watch.seconds,
+            **found,
+        )
+        translator.save(folder / TRANSLATOR_FILE)
+        write_json(folder / RESULT_FILE, result.to_json())
+        add_pages(result, folder)
+    return result
+
+
+def default_folder(machines: Sequence[Machine]) -> Path:
+    """Where a result goes if no folder is named."""
+    first, *others = (machine.name for machine in machines)
+    return Path(f"{first}-to-{others[0] if len(others) == 1 else f'{len(others)}-others'}")
+
+
+def require_replaceable(path: Path, *, overwrite: bool) -> None:
+    """Refuse to replace anything but an earlier result, and that only if asked to.
+
+    Raises:
+        CannotCreateError: if there is something at `path`.
+    """
+    tidy_folder(path)
+    with io_errors(path, "write"):
+        if not os.path.lexists(path):
+            return
+        if not overwrite:
+            raise CannotCreateError(
+                f"{path} exists already: pass --overwrite or choose another --out"
+            )
+        if path.is_symlink() or not (path / RESULT_FILE).is_file():
+            raise CannotCreateError(
+                f"{path} is not the result of a translation and will not be replaced: choose"
+                " another --out"
+            )
+        for entry in path.iterdir():
+            if entry.name not in _RESULT_FILES and entry.suffix != ".png":
+                raise CannotCreateError(
+                    f"{path} holds {entry.name}, which is not of a translation, and will not be"
+                    " replaced: move that away or choose another --out"
+                )
+
+
+def _load(config: TransferConfig) -> list[Logs]:
+    history = config.recipe.context.history
+    one_each = [(file,) for file in config.tasks]
+    logs = [
+        load_logs(files, history=history) for files in one_each or (config.sources, config.targets)
+    ]
+    require_apart(logs)
+    require_same_rate(logs)
+    if config.map is None:
+        require_equal_spaces(logs)
+    if config.reward_aware:
+        require_rewards(logs)
+    return join_tasks(logs) if config.tasks else logs

@@ -1,0 +1,1 @@
+"""The baseline of Zhang et al. (2020): correspondence by cycle consistency."""

@@ -1,0 +1,1 @@
+"""Machines with different states: the state maps of Appendix E."""

@@ -1,0 +1,109 @@
+"""The state translator of Appendix E, for machines with other rewards or other spaces."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from mcat.datasets.views import Episodes
+from mcat.translator.configs import StateConfig
+from mcat.translator.context import train_context
+from mcat.translator.limits import require_limits
+from mcat.translator.policy import Translator
+from mcat.translator.report import FitReport
+from mcat.translator.state.correspondence import Correspondence, require_fit
+from mcat.translator.state.training import Maps, StateTraining
+
+__all__ = ["StateConfig", "StateTranslator", "fit_state"]
+
+
+class StateTranslator(Translator):
+    """Shows the source policy states it knows, and turns its actions into the target's."""
+
+    kind = "state"
+
+    def __init__(self, maps: Maps, report: FitReport | None = None) -> None:
+        super().__init__(report)
+        self.maps = maps
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in a state of the target."""
+        return self.maps.guess_state_to_source.shape[1]
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action of the target."""
+        return self.maps.guess_action.shape[0]
+
+    @property
+    def source_action_size(self) -> int:
+        """Numbers in an action of the source."""
+        return self.maps.guess_action.shape[1]
+
+    def view(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """States of the source, as G has them."""
+        obs = torch.tensor(super().view(observations))
+        with torch.no_grad():
+            seen: NDArray[np.float32] = self.maps.to_source(obs).numpy()
+        return seen
+
+    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+        """H's answer at the states that the source policy saw."""
+        return self.maps.propose(self.maps.to_source(obs), action).clamp(-1, 1)
+
+    def header(self) -> dict[str, Any]:
+        """Sizes."""
+        states = self.maps.guess_state_to_source.shape[0]
+        return {
+            "source_sizes": [states, self.source_action_size],
+            "target_sizes": [self.observation_size, self.action_size],
+            "hidden": list(self.maps.hidden),
+        }
+
+    @classmethod
+    def build(cls, header: dict[str, Any]) -> Self:
+        """An untrained one."""
+        return cls(
+            Maps(**{k: tuple(header[k]) for k in ("source_sizes", "target_sizes", "hidden")})
+        )
+
+    def modules(self) -> dict[str, nn.Module]:
+        """G, its inverse and H."""
+        return {"maps": self.maps}
+
+
+def fit_state(
+    source: Episodes,
+    target: Episodes,
+    correspondence: Correspondence,
+    *,
+    config: StateConfig | None = None,
+    seed: int = 0,
+    quiet: bool = False,
+) -> StateTranslator:
+    """Learn to show `source`'s policy the states of `target`, and to translate what it then does.
+
+    Args:
+        source: What a policy did on the machine where it is good.
+        target: What happened on the other machine.
+        correspondence: A first guess of what matches what.
+        config: How to train.
+        seed: Equal seeds give equal translators.
+        quiet: Show no progress.
+    """
+    config = config or StateConfig()
+    sizes = [(machine.observation_size, machine.action_size) for machine in (source, target)]
+    require_fit(correspondence, sizes[0], sizes[1])
+    require_limits(source=source, target=target)
+    model, forward = train_context([target], config.context, seed=seed, quiet=quiet)
+    training = StateTraining(model, source, target, correspondence, config, seed=seed + 1)
+    report = training.run(quiet=quiet)
+    report.curves["held-out error of the forward model"] = forward.curve
+    report.numbers |= {"forward steps": forward.steps, "forward error": forward.error}
+    report.forward_error = forward.per_dimension
+    return StateTranslator(training.maps, report)

@@ -1,0 +1,169 @@
+"""Updates between the steps of a round: what they see, when, and how many there are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mcat.agents.meta.mcat import MCAT
+from mcat.agents.meta.updates import PolicyUpdates, encode_all
+from mcat.config import overlay
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.rollout import Taken, roll_out
+from tests.agents.meta.point_mass import HORIZON, PointMasses, mcat, no_pulse, tiny_arena
+from tests.agents.meta.test_fast_loop import FAST
+
+
+def act(agent: MCAT, watch) -> EpisodeStore:
+    """One round of both tasks, with something called after every step."""
+    found = roll_out(
+        agent.arena.make(range(2)),
+        agent.explorer(agent.plan()),
+        seed=np.random.SeedSequence(7),
+        noise=(0.0, 0.0),
+        episodes=2,
+        after=watch,
+    )
+    episodes = EpisodeStore(2, 2)
+    for task, episode in enumerate(found):
+        episodes.append_episode(**episode, task=task)
+    return episodes
+
+
+def ready(**changes) -> tuple[MCAT, PolicyUpdates]:
+    agent = mcat(overlay(FAST, changes))
+    agent.prepare(no_pulse)
+    assert agent._updates is not None
+    return agent, agent._updates
+
+
+def test_every_step_is_in_the_next_batches_as_it_happened():
+    agent, updates = ready(**{"credit.kind": "ridge"})
+    before = len(agent.replay)
+    moments: list[int] = []
+
+    def watch(taken: Taken) -> None:
+        agent.watch(taken, no_pulse)
+        moments.append(updates._count - before)
+
+    new = act(agent, watch)
+    assert moments == list(range(2, 2 * HORIZON + 1, 2))  # both tasks, after each of their steps
+    # The rows alternate between the tasks, the episodes follow one another.
+    places = np.arange(2 * HORIZON).reshape(2, HORIZON).T.ravel()
+    rows = new.transitions(places)
+    found = [column[before : before + 2 * HORIZON] for column in updates._rows]
+    contexts = encode_all(agent.policy, new)[places]
+    torch.testing.assert_close(
+        found[0], torch.cat((torch.from_numpy(rows.observations), contexts), 1)
+    )
+    assert np.array_equal(found[1].numpy(), rows.actions)
+    rewards = agent.credit.ridge.rewards_of(new)[places]
+    np.testing.assert_allclose(found[2][:, 0].numpy(), rewards, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        found[3], torch.cat((torch.from_numpy(rows.next_observations), contexts), 1)
+    )
+    assert not found[4].any()
+
+
+@pytest.mark.parametrize("per_step", [1 / 6, 1.0, 1.5])
+def test_there_are_as_many_updates_as_configured_and_they_come_step_by_step(per_step):
+    agent, updates = ready(updates_per_step=per_step)
+    done: list[int] = []
+
+    def watch(taken: Taken) -> None:
+        agent.watch(taken, no_pulse)
+        done.append(updates.done)
+
+    act(agent, watch)
+    assert done == [max(1, round(2 * step * per_step)) for step in range(1, HORIZON + 1)]
+    assert agent.learner.updates == done[-1]  # `mcat` made none: this preset does not learn after
+    assert np.isfinite(agent.learn(no_pulse)["losses/critic"])
+    assert agent.learner.updates == done[-1]
+    assert agent._updates is None
+
+
+def test_a_payment_is_not_looked_at_before_the_credit_was_fitted_to_it():
+    agent, updates = ready(**{"credit.kind": "ridge"})
+    act(agent, lambda taken: agent.watch(taken._replace(rewards=taken.rewards * np.nan), no_pulse))
+    assert updates._rows.reward[: updates._count].isfinite().all()
+    assert updates.sums.isfinite().all()
+
+
+def test_shares_of_payments_to_come_are_not_guessed():
+    agent, updates = ready(**{"credit.kind": "uniform"})
+    before = updates._count
+    act(agent, lambda taken: agent.watch(taken, no_pulse))
+    assert updates._count == before == len(agent.replay)
+    assert updates.seen == 2 * HORIZON
+    assert updates.done == 10
+
+
+def test_steps_of_episodes_that_are_over_or_went_wrong_are_left_out():
+    agent, updates = ready()
+    before = updates._count
+
+    def watch(taken: Taken) -> None:
+        agent.watch(taken._replace(running=np.array([True, False])), no_pulse)
+
+    new = act(agent, watch)
+    assert updates._count == before + HORIZON
+    found = updates._rows.action[before : updates._count].numpy()
+    assert np.array_equal(found, new.task(0).actions)
+
+
+def test_models_are_learned_before_the_round_and_policies_during_it():
+    agent = mcat(FAST, rounds=0)
+    assert agent.prepare(no_pulse) == {}  # nothing to learn from yet
+    agent = mcat(overlay(FAST, {"credit.kind": "ridge"}))
+    before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
+    found = agent.prepare(no_pulse)
+    changed = {n for n, t in agent.tensors().items() if n in before and not before[n].equal(t)}
+    assert {name.partition("/")[0] for name in changed} == {"models"}
+    assert np.isfinite(found["losses/forward"])
+    assert np.isfinite(found["model/mismatch_translated"])  # H is new
+
+
+def test_rolling_out_tells_which_episodes_take_part():
+    steps: list[Taken] = []
+    arena = tiny_arena()
+    found = roll_out(
+        arena.make(range(2)),
+        None,
+        seed=np.random.SeedSequence(0),
+        noise=(0.0, 0.0),
+        episodes=1,
+        after=lambda taken: steps.append(Taken(*(column.copy() for column in taken))),
+    )
+    (episode,) = found
+    assert [taken.running.tolist() for taken in steps] == [[True, False]] * HORIZON
+    for name in ("observations", "actions", "rewards", "next_observations"):
+        column = np.stack([getattr(taken, name)[0] for taken in steps])
+        assert np.array_equal(column, episode[name])
+
+
+def test_a_state_beyond_float32_is_not_learned_from(monkeypatch):
+    """The episode is thrown away when it is over; until then its steps must not count."""
+    real = PointMasses.step
+
+    def step(self, actions):
+        states, *others = real(self, actions)
+        if self._elapsed[1] > 3:
+            states[1] = 1e39
+        return states, *others
+
+    monkeypatch.setattr(PointMasses, "step", step)
+    running: list[list[bool]] = []
+    with np.errstate(over="ignore"):
+        found = list(
+            roll_out(
+                tiny_arena().make(range(2)),
+                None,
+                seed=np.random.SeedSequence(0),
+                noise=(0.0, 0.0),
+                episodes=2,
+                after=lambda taken: running.append(taken.running.tolist()),
+            )
+        )
+    assert running == [[True, True]] * 3 + [[True, False]] * (HORIZON - 3)
+    assert found[1] is None

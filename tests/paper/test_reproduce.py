@@ -1,0 +1,269 @@
+"""`mcat reproduce`: its rows, on a table small enough for a test, and its pages."""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from mcat.cli import run
+from mcat.datasets.shards import claim_shards
+from mcat.envs.tasks import Task
+from mcat.errors import McatError, UsageError
+from mcat.paper import run as module
+from mcat.paper.run import ReproduceConfig, reproduce
+from mcat.paper.tables import TABLES, Log, Row, Table
+from mcat.reports.reproduction.page import write_reproduction
+from mcat.safe_io import read_json
+from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.workplaces import new_folder
+
+SOURCE, TARGET = (Task("halfcheetah", armature=a, horizon=40) for a in (0.1, 0.5))
+
+
+def random_log(task):
+    return Log(name=task.label("armature"), task=task, policy=("random", task), steps=400)
+
+
+SMALL = Table(
+    title="A small one",
+    rows=(
+        Row(
+            name="pair",
+            sources=lambda preset: (random_log(SOURCE),),
+            targets=lambda preset: (random_log(TARGET),),
+            policy=("good", SOURCE),
+            printed={ON_SOURCE: (5121.4, None), "ours": (2937.2, 9.5)},
+        ),
+        Row(
+            name="many",
+            tasks=lambda preset: (random_log(SOURCE), random_log(TARGET)),
+            methods=("ours",),
+        ),
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    work = tmp_path_factory.mktemp("work")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TABLES, "small", SMALL)
+        config = ReproduceConfig(
+            table="small", preset="smoke", seeds=(0, 1), episodes=2, work=work, quiet=True
+        )
+        said = [[], []]
+        summaries = [reproduce(config, say=calls.append) for calls in said]
+    return config, summaries, said
+
+
+def test_every_method_and_seed_is_in_the_table(done):
+    _, (summary, _), _ = done
+    pair, many = summary["rows"]
+    assert set(pair["cells"]) == {ON_SOURCE, UNTRANSLATED, "ours", "cycle"}
+    for cell in pair["cells"].values():
+        assert len(cell["means"]) == 2
+        assert cell["mean"] == pytest.approx(sum(cell["means"]) / 2)
+    assert pair["cells"]["ours"]["means"] != pair["cells"]["cycle"]["means"]
+    assert len(many["matrices"]) == 2
+    assert len(many["matrices"][0]["transferred"]) == 2
+
+
+def test_what_is_finished_is_not_done_again(done):
+    config, summaries, said = done
+    assert sum(line.startswith("collecting") for line in said[0]) == 2  # shared by both rows
+    assert sum("seed" in line for line in said[0]) == 6
+    assert said[1] == []
+    assert summaries[1]["rows"] == summaries[0]["rows"]
+    assert (config.work / "small/smoke/pair-cycle-seed1/result.json").is_file()
+
+
+def test_a_stopped_run_goes_on_where_it_was(done, tmp_path, monkeypatch):
+    monkeypatch.setitem(TABLES, "small", SMALL)
+    calls = []
+
+    def stop(config, **rest):
+        calls.append(config.seed)
+        raise KeyboardInterrupt
+
+    config = ReproduceConfig(table="small", rows=("many",), preset="smoke", seeds=(0,), episodes=1,
+                             work=tmp_path, quiet=True)  # fmt: skip
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "translate", stop)
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(config)
+    said = []
+    summary = reproduce(config, say=said.append)
+    assert calls == [0]
+    assert not any(line.startswith("collecting") for line in said)
+    assert [row["name"] for row in summary["rows"]] == ["many"]
+
+
+def test_the_page_shows_ours_beside_the_papers(done, tmp_path):
+    _, (summary, _), _ = done
+    paths = write_reproduction(summary, tmp_path)
+    assert [path.suffix for path in paths] == [".json", ".md", ".png"]
+    assert json.loads(paths[0].read_text())["rows"] == json.loads(json.dumps(summary["rows"]))
+    page = paths[1].read_text()
+    ours = summary["rows"][0]["cells"]["ours"]
+    assert f"{ours['mean']:,.1f} ± {ours['error']:,.1f} [2,937.2 ± 9.5]" in page
+    assert "small.png" in page
+    assert "many, seed 1" in page
+    assert paths[2].stat().st_size > 10_000
+    write_reproduction(summary, tmp_path)  # again, over the old ones
+
+
+@pytest.mark.parametrize("preset", ["cpu", "paper"])
+def test_logs_of_one_name_are_one_log(preset):
+    """Rows and tables share their logs by name, so no two may differ under one."""
+    seen = {}
+    for table in TABLES.values():
+        for row in table.rows:
+            for log in row.sources(preset) + row.targets(preset) + row.tasks(preset):
+                assert seen.setdefault(log.name, log) == log
+    assert len(seen) > 15
+
+
+def test_the_paper_preset_collects_what_the_paper_did():
+    (row,) = (row for row in TABLES["table1"].rows if row.name == "halfcheetah")
+    (source,), (target,) = row.sources("paper"), row.targets("paper")
+    assert source.policy[0] == target.policy[0] == "mediocre"
+    assert source.noise == target.noise == (0.0, 0.0)
+    assert source.steps == target.steps == 100_000
+
+
+def test_bad_calls(capsys, tmp_path):
+    with pytest.raises(UsageError, match="unknown table 'tabel1'"):
+        ReproduceConfig(table="tabel1")
+    with pytest.raises(UsageError, match="unknown row"):
+        ReproduceConfig(table="table1", rows=("cheetah",))
+    assert run(["reproduce", "table1", "--seeds", "a"]) == 2
+    assert "--seeds takes numbers" in capsys.readouterr().err
+    assert run(["reproduce", "table1", "--preset", "big", "--work", str(tmp_path / "w")]) == 2
+    assert not (tmp_path / "w").exists()
+
+
+# ---- several at once
+
+CELL = "small/smoke/many-ours-seed0"
+
+
+@pytest.fixture
+def small_table(monkeypatch):
+    monkeypatch.setitem(TABLES, "small", SMALL)
+
+
+def cell(work, **changes):
+    given = {"rows": ("many",), "seeds": (0,), "episodes": 2} | changes
+    return ReproduceConfig(table="small", preset="smoke", work=work, quiet=True, **given)
+
+
+def spawn(given, said, gate=None):
+    """Starts a call in a fork; what it says, and that it trained, goes to the file `said`.
+
+    A fork shares the locks that are held at the time, so it waits at a `gate` for ours.
+    """
+    child = os.fork()
+    if child == 0:
+        code, real = 99, module.translate
+        try:
+            if gate:
+                os.read(gate[0], 1)
+            with open(said, "a", buffering=1) as file:
+
+                def counted(*args, **options):
+                    result = real(*args, **options)
+                    file.write("trained\n")
+                    return result
+
+                module.translate = counted
+                reproduce(given, say=lambda text: file.write(f"{text}\n"))
+                code = 0
+        except McatError as error:
+            code = error.exit_code
+        finally:
+            os._exit(code)
+    return child
+
+
+def code_of(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def wait_for(text, path):
+    end = time.monotonic() + 120
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def everything(work):
+    return sorted(str(path.relative_to(work)) for path in work.rglob("*"))
+
+
+def test_what_another_process_makes_is_waited_for_and_used(done, small_table, tmp_path):
+    alone, work, said = done[0].work, tmp_path / "work", tmp_path / "said"
+    shutil.copytree(alone / "logs", work / "logs")
+    gate = os.pipe()
+    child = spawn(cell(work), said, gate)
+    with new_folder(work / CELL) as folder:  # the other process
+        os.write(gate[1], b".")
+        wait_for("waiting", said)
+        shutil.copytree(alone / CELL, folder, dirs_exist_ok=True)
+    assert code_of(child) == 0
+    told = said.read_text()
+    assert f"{work / CELL} is being made by process {os.getpid()} on" in told
+    assert ": left to it\n" in told  # first it looks for something else to do
+    assert "trained" not in told
+    assert everything(work / CELL) == everything(alone / CELL)
+    assert os.listdir(work / "small/smoke") == ["many-ours-seed0"]
+
+
+@pytest.mark.slow
+def test_what_another_process_gives_up_is_done_by_the_one_that_waited(done, small_table, tmp_path):
+    alone, work, said = done[0].work, tmp_path / "work", tmp_path / "said"
+    (work / "logs").mkdir(parents=True)
+    log = work / "logs" / f"{random_log(SOURCE).name}.h5"
+    gate = os.pipe()
+    child = spawn(cell(work), said, gate)
+    with claim_shards(log, {}, lambda shard: True):
+        os.write(gate[1], b".")
+        wait_for("waiting", said)
+    assert code_of(child) == 0
+    assert f"{log} is being made by process {os.getpid()} on" in said.read_text()
+    assert said.read_text().count("trained") == 1
+    ours, clean = (read_json(folder / CELL / "result.json") for folder in (work, alone))
+    assert ours["matrix"] == clean["matrix"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("processes", [2, 3])
+def test_several_calls_share_the_work_and_end_alike(small_table, tmp_path, processes):
+    for number in range(3):
+        work = tmp_path / str(number)
+        said = [tmp_path / f"{number}-{i}" for i in range(processes)]
+        all_cells = cell(work, rows=(), seeds=(0, 1))
+        children = [spawn(all_cells, file) for file in said]
+        assert [code_of(child) for child in children] == [0] * processes
+        told = "".join(file.read_text() for file in said)
+        assert told.count("trained") == 6  # every cell once
+        assert not list(work.rglob("*.part")) + list(work.rglob("*.shards"))
+        assert len(list(work.rglob("result.json"))) == 6
+
+
+# ---- bad places
+
+
+@pytest.mark.parametrize("option", ["--work", "--out"])
+def test_a_file_is_no_place_to_work(small_table, tmp_path, capsys, option, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("precious")
+    call = ["reproduce", "small", "--preset", "smoke", "--seeds", "0", "--row", "many"]
+    assert run([*call, option, "file"]) == 73
+    err = capsys.readouterr().err
+    assert err.splitlines()[-1].startswith("error: cannot ")
+    assert sum(line.startswith("error") for line in err.splitlines()) == 1
+    assert (tmp_path / "file").read_text() == "precious"
+    assert sorted(os.listdir(tmp_path)) in (["file"], ["file", "results"])
