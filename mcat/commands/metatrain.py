@@ -104,6 +104,9 @@ EXPERIMENTS = (
             "or a network says; auto takes the linear one where it foretells payments."),
     Setting("--episode-lengths", "episode_lengths", "LOW[,HIGH]|none",
             "Collect episodes of random length; none means whole ones."),
+    Setting("--motor-failures", "motor_failures", "SHARE",
+            "Collect this share of the episodes with one motor, drawn at random, that does not "
+            "obey (default of fast: 0.5 where legs are crippled, else 0)."),
 )  # fmt: skip
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
 NOT_ON_RESUME = ("task_set", "preset", "config", "out", "print_config")  # besides settings

@@ -94,6 +94,7 @@ class MCATConfig:
         return self.crossq.discount if self.learner == "crossq" else self.td3.discount
 
 
+CRIPPLED_FAILURES = 0.5
 RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
@@ -181,6 +182,9 @@ class MetaTrainConfig:
         episode_lengths: The shortest and the longest episode to collect; the lengths are drawn at
             random (see `lengths.draw_length`). One number means up to the horizon, None whole
             episodes. Evaluation always runs whole ones.
+        motor_failures: Share of the collected episodes in which one motor, drawn at random, does
+            not obey (see `failures`); None for half of them in families in which legs are
+            crippled, and none elsewhere.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
         threads: torch threads; the last bits depend on it.
@@ -192,6 +196,7 @@ class MetaTrainConfig:
     steps: int = 200_000
     seed: int = 0
     episode_lengths: tuple[int, ...] | None = None
+    motor_failures: float | None = 0.0
     evaluate_every: int = 5
     evaluation_episodes: int = 5
     threads: int = 1
@@ -207,7 +212,16 @@ class MetaTrainConfig:
             raise UsageError(f"delay must be at least 1, not {self.delay}")
         if self.episode_lengths is not None:
             check_limits(self.episode_lengths)
+        if self.motor_failures is not None and not 0 <= self.motor_failures <= 1:
+            raise UsageError(f"motor_failures must be from 0 to 1, not {self.motor_failures}")
         find_family(self.family)
+
+    @property
+    def failure_share(self) -> float:
+        """The share of episodes with a failing motor that `motor_failures` means here."""
+        if self.motor_failures is None:
+            return CRIPPLED_FAILURES if "cripple" in self.tasks.varies else 0.0
+        return self.motor_failures
 
     @property
     def tasks(self) -> Family:
@@ -217,7 +231,7 @@ class MetaTrainConfig:
 
 
 PRESETS: dict[str, MetaTrainConfig] = {
-    "fast": MetaTrainConfig(episode_lengths=(100, 500), mcat=_FAST),
+    "fast": MetaTrainConfig(episode_lengths=(100, 500), motor_failures=None, mcat=_FAST),
     "cpu": MetaTrainConfig(mcat=_CPU),
     "paper": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_PRINTED),
     "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mcat.agents.failures import Motor, draw_failures, obedience
 from mcat.agents.lengths import cut
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Arena, Round
 from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
@@ -157,8 +158,10 @@ class MetaTrainer:
         seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
         episodes = EpisodeStore(self.arena.observation_size, self.arena.action_size)
         drove: list[str] = []
-        for length, piece in zip(lengths, seeds, strict=True):
+        failed: list[Motor] = []
+        for number, (length, piece) in enumerate(zip(lengths, seeds, strict=True)):
             policy = self.algorithm.explorer(drivers)
+            failing = self._failures(number)
             found = roll_out(
                 self.env,
                 policy,
@@ -166,6 +169,7 @@ class MetaTrainer:
                 noise=(0.0, 0.0),
                 episodes=len(drivers),
                 steps=length,
+                obeyed=obedience(failing, self.arena.action_size) if failing else None,
                 after=lambda taken: self.algorithm.watch(taken, watch),
             )
             for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
@@ -173,10 +177,24 @@ class MetaTrainer:
                 if episode:
                     episodes.append_episode(**episode, task=task)
                     drove.append(driver)
+                    failed += failing[task : task + 1]
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
         step = self.step + len(drivers) * self.arena.horizon
-        return Round(step=step, episodes=episodes, drivers=tuple(drove))
+        return Round(step=step, episodes=episodes, drivers=tuple(drove), failed=tuple(failed))
+
+    def _failures(self, piece: int) -> list[Motor]:
+        """Which motor fails in each row of a piece of the round; empty if none ever does."""
+        share = self.config.failure_share
+        if not share:
+            return []
+        seed = np.random.SeedSequence(self.config.seed, spawn_key=(3, self.iteration, piece))
+        return draw_failures(
+            share,
+            episodes=len(self.arena.train),
+            motors=self.arena.action_size,
+            rng=np.random.default_rng(seed),
+        )
 
     def _watch_stability(self, task: int, *, stable: bool) -> None:
         self.unstable[task] = 0 if stable else self.unstable[task] + 1

@@ -128,7 +128,7 @@ class MCAT:
         return self.policy.begin()
 
     def remember(self, new: Round) -> None:
-        """Keep a round's episodes, and its returns but for random ones: they are not π's."""
+        """Keep a round's episodes, and the returns of those that show what a driver can do."""
         self.replay.extend(new.episodes)
         number = int(self.rounds[-1]) + 1 if len(self.rounds) else 0
         rounds = np.append(self.rounds, np.full(new.episodes.num_episodes, number))
@@ -136,8 +136,9 @@ class MCAT:
         self.imitation.add(new.episodes)
         self.credit.add(new.episodes)
         paces = new.paces(self.arena.horizon)
-        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
-            if driver != RANDOM:
+        found = zip(new.episodes.tasks, new.drivers, paces, new.intact, strict=True)
+        for task, driver, value, intact in found:
+            if driver != RANDOM and intact:
                 source = None if driver == SHARED else self.arena.train.index(driver)
                 self.selection.add(new.step, int(task), source, float(value))
         self.step, self.collected = new.step, len(new.episodes)
