@@ -67,8 +67,8 @@ def ours(seed: int, target: float, limit: int) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         (out / "replay").mkdir(parents=True)
-        config = TrainConfig(task=TASK, out=out, steps=limit, seed=seed, episode_lengths=None)
-        trainer, clock, best = Trainer(config), Clock(), -np.inf
+        config = TrainConfig(task=TASK, steps=limit, seed=seed, episode_lengths=None)
+        trainer, clock, best = Trainer(config, out), Clock(), -np.inf
         for step in range(1, limit + 1):
             trainer._one_step()
             if step % EVERY == 0 and step > config.start_steps:

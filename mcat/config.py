@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -31,7 +31,12 @@ def overlay(config: T, changes: Mapping[str, Any]) -> T:
     Raises:
         UsageError: if there is no such key, or its value is of the wrong type or out of range.
     """
-    return _build(type(config), flatten(to_json(config)) | flatten(changes))
+    values = {
+        field.name: value if _is_whole(type(value)) else _plain(value)
+        for field in fields(config)
+        for value in (getattr(config, field.name),)
+    }
+    return _build(type(config), flatten(values) | flatten(changes))
 
 
 def to_json(config: DataclassInstance) -> dict[str, Any]:
@@ -45,29 +50,16 @@ def from_json(cls: type[T], data: Mapping[str, Any]) -> T:
     Raises:
         DataError: if a key is unknown or missing, or a value is not one of its type.
     """
+    kinds = get_type_hints(cls)
     try:
-        return _build(cls, flatten(data))
-    except UsageError as error:
+        whole = {
+            name: kinds[name].from_dict(value)
+            for name, value in data.items()
+            if name in kinds and _is_whole(kinds[name])
+        }
+        return _build(cls, flatten({**data, **whole}))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(str(error)) from error
-
-
-def typed(cls: type[DataclassInstance], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of some fields of a config as its constructor takes them.
-
-    Raises:
-        UsageError: if there is no such field, or its value is of the wrong type or out of range.
-    """
-    hints = get_type_hints(cls)
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        if name not in hints:
-            raise unknown("key", name, hints)
-        kind = hints[name]
-        if isinstance(kind, type) and is_dataclass(kind) and isinstance(value, Mapping):
-            found[name] = _build(kind, flatten(value))
-        else:
-            found[name] = _convert(kind, value, name)
-    return found
 
 
 def read_toml(path: StrPath) -> dict[str, Any]:
@@ -87,9 +79,9 @@ def read_toml(path: StrPath) -> dict[str, Any]:
         raise DataError(f"{path}: not a TOML file: {error}") from error
 
 
-def to_toml(config: DataclassInstance) -> str:
-    """`config` as TOML that `read_toml` and `overlay` take back."""
-    return "\n".join(_toml_lines(to_json(config), ())) + "\n"
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Settings as TOML that `read_toml` and `overlay` take back."""
+    return "\n".join(_toml_lines(values, ())) + "\n"
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -117,7 +109,44 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def require_same(
+    where: str,
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    may_change: Collection[str] = (),
+    *,
+    otherwise: str = "start another run",
+) -> None:
+    """Refuse to go on with work that was begun with other settings.
+
+    Args:
+        where: What is there.
+        old: The settings that it was begun with, as JSON.
+        new: Those that it shall go on with.
+        may_change: Keys that may differ.
+        otherwise: What to do instead.
+
+    Raises:
+        UsageError: naming every key that differs, with both values.
+    """
+    fixed = [line for line in differences(old, new) if line.partition(":")[0] not in may_change]
+    if fixed:
+        raise UsageError(f"{where} was started otherwise ({'; '.join(fixed)}): {otherwise}")
+
+
+def _is_whole(kind: Any) -> bool:
+    """Whether it has a form of its own in JSON, as tasks do: no keys of it can be set."""
+    return hasattr(kind, "from_dict")
+
+
+def _is_group(kind: Any) -> bool:
+    """Whether it is a config inside a config."""
+    return isinstance(kind, type) and is_dataclass(kind) and not _is_whole(kind)
+
+
 def _plain(value: Any) -> Any:
+    if _is_whole(type(value)):
+        return value.to_dict()
     if is_dataclass(value) and not isinstance(value, type):
         return to_json(value)
     if isinstance(value, tuple):
@@ -142,7 +171,7 @@ def _make(cls: type[T], values: Mapping[str, Any], prefix: str) -> T:
     arguments: dict[str, Any] = {}
     for field in fields(cls):
         key, kind = prefix + field.name, hints[field.name]
-        if isinstance(kind, type) and is_dataclass(kind):
+        if _is_group(kind):
             arguments[field.name] = _make(kind, values, f"{key}.")
         elif key in values:
             arguments[field.name] = _convert(kind, values[key], key)
@@ -157,7 +186,7 @@ def _kinds(cls: type[DataclassInstance], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(cls):
         kind = hints[field.name]
-        if isinstance(kind, type) and is_dataclass(kind):
+        if _is_group(kind):
             found |= _kinds(kind, f"{prefix}{field.name}.")
         else:
             found[prefix + field.name] = kind
@@ -184,6 +213,10 @@ def _parse(kind: Any, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError
         return tuple(_parse(arguments[0], item) for item in value)
+    if isinstance(kind, type) and kind not in _SCALARS:  # such as a task: only as it is
+        if isinstance(value, kind):
+            return value
+        raise ValueError
     parse, _ = _SCALARS[kind]
     return parse(value)
 
@@ -260,7 +293,7 @@ def _expected(kind: Any) -> str:
         return " or ".join(map(str, arguments))
     if origin is tuple:
         return f"a list, each item {_expected(arguments[0])}"
-    return _SCALARS[kind][1]
+    return _SCALARS[kind][1] if kind in _SCALARS else f"a {kind.__name__}"
 
 
 def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
+
+Notify = Callable[[str], None]  # told in a sentence what is odd, or what takes long
+
+
+def ignore(text: str) -> None:
+    """A `Notify` for whom nothing is worth telling."""
+
 
 PLAIN_INTERVAL = 30.0  # seconds between lines when stderr is not a terminal
 SHORTEST_LABEL, SHORTEST_METER, LONGEST_METER = 11, 4, 30  # characters

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from mcat.agents.meta.config import PRESETS, RESUME_MAY_CHANGE
+from mcat.agents.meta.config import PRESETS
 from mcat.cli import run
 from mcat.commands.metatrain import (
     EXPERIMENTS,
-    NOT_ON_RESUME,
     PRESET_NOTES,
     SETTINGS,
     _run_name,
     metatrain,
 )
+from mcat.commands.train import train
 from mcat.config import flatten, overlay, to_json
 
 
@@ -287,11 +287,21 @@ def test_bad_input_is_one_clear_line_and_the_right_code(options, code, message, 
     assert {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()} == before
 
 
-def test_every_option_either_goes_with_resume_or_is_refused():
-    harmless = {"resume", "quiet", "as_json", "set"}
-    settings = {setting.name for setting in SETTINGS}
-    assert {option.name for option in metatrain.params} == harmless | settings | set(NOT_ON_RESUME)
-    assert {setting.key for setting in SETTINGS} >= RESUME_MAY_CHANGE
+@pytest.mark.parametrize("command", [metatrain, train], ids=["metatrain", "train"])
+def test_every_option_either_goes_with_resume_or_is_refused(command, capsys):
+    """Of the folder's run nothing may change but what the help says; a typing error neither."""
+    may_change = {"metatrain": {"steps"}, "train": {"steps", "snapshots"}}[command.name]
+    values = {"--task-set": "1", "--start-steps": "5", "--preset": "cpu"}
+    for option in command.params:
+        if option.name in may_change | {"resume", "quiet", "as_json", "set"}:
+            continue
+        value = "" if option.is_flag else values.get(option.opts[0], "3")
+        code, _, err = mcat(f"{command.name} --resume nothing {option.opts[0]} {value}", capsys)
+        assert code == 2, err
+        assert f"leave out {option.opts[0]} " in err
+    for name in may_change:
+        code, _, err = mcat(f"{command.name} --resume nothing --{name} 3", capsys)
+        assert (code, "nothing" in err) == (66, True)
 
 
 def test_a_run_from_its_start_over_its_end_to_more_of_it(capsys, monkeypatch):
@@ -323,6 +333,14 @@ def test_a_run_from_its_start_over_its_end_to_more_of_it(capsys, monkeypatch):
     assert record["config"] == to_json(overlay(smoke, {"steps": 3000}))
     with (folder / "metrics.csv").open() as file:
         assert [row["step"] for row in csv.DictReader(file)] == ["1000", "2000", "3000"]
+
+    monkeypatch.delenv("MCAT_METATRAIN_SEED")
+    same = f"{start} --set mcat.start_steps=1000 --steps 3000 --resume"
+    code, found, err = mcat(f"{same} --quiet --json", capsys)  # the command that made it
+    assert (code, found) == (0, out), err
+    code, _, err = mcat(f"{same} --margin 0.5 --out {folder}", capsys)
+    assert code == 2
+    assert "mcat.selection.margin: 0.0 there, 0.5 here" in err
 
     code, again, err = mcat(f"metatrain --resume {folder} --quiet --json", capsys)
     assert (code, json.loads(again)) == (0, told), err  # a loop that restarts it sees success

@@ -201,7 +201,7 @@ BAD_CALLS = [
     ("train", 2, "say what to learn by --env ROBOT, or go on with a run by --resume FOLDER"),
     ("train --resume nowhere", 66, "nowhere is no run of mcat train"),
     ("train --resume meta", 65, "meta/run.json: not the record of a run of mcat train"),
-    ("train --resume trained --env ant --seed 3", 2, "leave out --env, --seed (what may change"),
+    ("train --resume trained --env ant --seed 3", 2, "leave out --seed, --env (what may change"),
     ("train --resume trained --size 0.06", 2, "leave out --size"),
     ("train --resume trained --snapshots 40 --steps 50", 2, "60 steps already"),
     (

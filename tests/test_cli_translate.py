@@ -42,8 +42,8 @@ def made(tmp_path_factory):
     folder = collect_logs(tmp_path_factory.mktemp("made"))
     _write_bad_logs(folder)
     tasks = tuple(str(folder / f"cheetah{a}.h5") for a in (0.1, 0.5))
-    given = {"preset": "smoke", "episodes": 3, "quiet": True}
-    translate(TransferConfig(tasks=tasks, out=folder / "many", **given))
+    config = TransferConfig(tasks=tasks, preset="smoke", episodes=3)
+    translate(config, folder / "many", quiet=True)
     return folder
 
 
@@ -194,7 +194,7 @@ def test_many_tasks_print_a_matrix_and_take_a_source(capsys):
         f"evaluate --translator many --from {source} {TARGET} --episodes 3 --json", capsys
     )
     assert code == 0, err
-    assert json.loads(out)[1]["mean"] == result.matrix["transferred"][0][1]
+    assert json.loads(out)[1]["mean"] == result.matrix.transferred[0][1]
     code, _, err = mcat(
         f"evaluate --translator many --from halfcheetah-armature0.2 {TARGET}", capsys
     )

@@ -27,7 +27,7 @@ from mcat.agents.meta import run as entry
 from mcat.agents.meta.config import PRESETS
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.policy import load_policy, save_policy
-from mcat.config import overlay, read_toml, to_toml
+from mcat.config import overlay, read_toml, to_json, to_toml
 from mcat.datasets import export_minari, load, write_dataset
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs import Task
@@ -256,8 +256,9 @@ def asked_to_resume(folder: Path) -> object:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(entry, "_trainer", begin)
+        config = replace(entry.read_config(folder / "run"), steps=10**9)
         with pytest.raises(BeginsError) as begun:
-            entry.resume_run(folder / "run", {"steps": 10**9})
+            entry.metatrain(config, folder / "run", resume=True)
     return str(begun.value)
 
 
@@ -371,7 +372,7 @@ SUBJECTS = {
     "shards": Subject("a.h5.shards/[ms]*", make_shards, collected, spoil_by_kind, sample=6),
     "TOML": Subject(
         "a.toml",
-        lambda folder: (folder / "a.toml").write_text(to_toml(PRESETS["smoke"])),
+        lambda folder: (folder / "a.toml").write_text(to_toml(to_json(PRESETS["smoke"]))),
         read_toml_file,
     ),
 }

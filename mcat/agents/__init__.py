@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mcat.agents.evaluation import Evaluator, Returns, run_episodes
     from mcat.agents.meta.config import PRESETS, MCATConfig, MetaTrainConfig
     from mcat.agents.meta.mcat import MCAT
-    from mcat.agents.meta.run import metatrain, resume_run
+    from mcat.agents.meta.run import metatrain
     from mcat.agents.policies.context_policy import ContextPolicy
     from mcat.agents.policies.names import find_policy, packaged_policies
     from mcat.agents.policies.policy import Policy, load_policy
@@ -60,7 +60,6 @@ __all__ = [
     "metatrain",
     "open_run",
     "packaged_policies",
-    "resume_run",
     "run_episodes",
     "train",
 ]
@@ -88,10 +87,7 @@ __getattr__ = on_first_use(
             "PRESETS",
         ),
         "meta.mcat": ("MCAT",),
-        "meta.run": (
-            "metatrain",
-            "resume_run",
-        ),
+        "meta.run": ("metatrain",),
         "policies.context_policy": ("ContextPolicy",),
         "policies.names": (
             "find_policy",

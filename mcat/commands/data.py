@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands.help import Explained, group
 from mcat.commands.options import (
     given_parameters,
+    json_option,
     policy_name,
+    quiet_option,
     require_actor,
+    seed_option,
     task_from,
     task_options,
     translator_options,
@@ -29,31 +33,54 @@ if TYPE_CHECKING:
     from mcat.datasets.collect import CollectSummary
 
 
-@click.command()
-@task_options(required=False)
-@click.option("--family", "family_name", metavar="NAME", help="Collect every task of a family.")
-@click.option("--split", default="train", show_default=True,
-              type=click.Choice(["train", "test", "all"]),
-              help="Which tasks of the family.")  # fmt: skip
-@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
-              help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file or a "
-              "run (default: mediocre; scripted on Meta-World).")  # fmt: skip
-@translator_options
-@click.option("--noise", default="0", show_default=True, metavar="SIGMA|LOW,HIGH",
-              help="Gaussian noise on the actions; a range is drawn from per episode.")  # fmt: skip
-@click.option("--steps", default=100_000, show_default=True, type=click.IntRange(1),
-              help="Transitions; the last episode is kept whole.")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE|FOLDER",
-              help="Where to write (default: <task>.h5 here).")  # fmt: skip
-@click.option("--resume", is_flag=True,
-              help="Go on with a collection that was stopped; until it is finished --steps may "
-              "change.")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace a file that exists.")
-@click.option("--max-unstable", default=0.01, show_default=True, type=click.FloatRange(0, 1),
-              help="Share of episodes that may diverge.")  # fmt: skip
-@workers_option
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat collect --env ant --cripple 3",
+        "mcat collect --env push --policy scripted --noise 1",
+        "mcat collect --family ant-cripple --split train --steps 50000 --out data/",
+    ),
+)
+@group(
+    "Where to act",
+    task_options(required=False),
+    click.option("--family", "family_name", metavar="NAME",
+                 help="Collect every task of a family."),
+    click.option("--split", default="train", show_default=True,
+                 type=click.Choice(["train", "test", "all"]),
+                 help="Which tasks of the family."),
+)  # fmt: skip
+@group(
+    "Who acts",
+    click.option("--policy", callback=policy_name, metavar="NAME|FILE",
+                 help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file "
+                 "or a run (default: mediocre; scripted on Meta-World)."),
+    translator_options,
+    click.option("--noise", default="0", show_default=True, metavar="SIGMA|LOW,HIGH",
+                 help="Gaussian noise on the actions; a range is drawn from per episode."),
+)  # fmt: skip
+@group(
+    "How much",
+    click.option("--steps", default=100_000, show_default=True, type=click.IntRange(1),
+                 help="Transitions; the last episode is kept whole."),
+    seed_option,
+    click.option("--max-unstable", default=0.01, show_default=True, type=click.FloatRange(0, 1),
+                 help="Share of episodes that may diverge."),
+    workers_option,
+)  # fmt: skip
+@group(
+    "The result",
+    click.option("--out", type=click.Path(path_type=Path), metavar="FILE|FOLDER",
+                 help="Where to write (default: <task>.h5 here)."),
+    click.option("--resume", is_flag=True,
+                 help="Go on with a collection that was stopped, exact to the bit: the one that "
+                 "the same command without --resume began; if there is none, start it. Of the "
+                 "settings only --steps may change."),
+    click.option("--overwrite", is_flag=True,
+                 help="Replace a file that exists, once this one is whole."),
+    quiet_option,
+    json_option,
+)  # fmt: skip
 def collect(
     env: str | None,
     family_name: str | None,
@@ -69,16 +96,11 @@ def collect(
     overwrite: bool,
     max_unstable: float,
     workers: int,
+    quiet: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run a policy on a task and write what happened as a data set (HDF5).
-
-    \b
-    mcat collect --env ant --cripple 3
-    mcat collect --env push --policy scripted --noise 1
-    mcat collect --family ant-cripple --split train --steps 50000 --out data/
-    """  # noqa: D301
+    """Run a policy on a task and write what happened as a data set (HDF5)."""
     if (env is None) == (family_name is None):
         raise UsageError("say what to collect from: either --env or --family")
     if env is not None:
@@ -120,7 +142,13 @@ def collect(
             policy_sha256=actor.sha256,
         )
         summary = run(
-            config, actor.function, path, resume=resume, overwrite=overwrite, workers=workers
+            config,
+            actor.function,
+            path,
+            resume=resume,
+            overwrite=overwrite,
+            workers=workers,
+            quiet=quiet,
         )
         summaries.append(summary)
         if as_json:

@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands.help import Explained, group
 from mcat.commands.options import (
+    json_option,
     policy_name,
+    quiet_option,
     require_actor,
+    seed_option,
     task_from,
     task_options,
     translator_options,
@@ -23,26 +27,42 @@ if TYPE_CHECKING:
     from mcat.envs.tasks import Task
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat evaluate runs/halfcheetah-armature-fast-seed0 --split test --video cheetahs.mp4",
+        "mcat evaluate runs/halfcheetah-armature-fast-seed0 --env halfcheetah --armature 1.2",
+        "mcat evaluate --policy good --env halfcheetah --armature 0.1",
+        "mcat evaluate --policy good --translator a-to-b --env halfcheetah --armature 0.5",
+    ),
+)
 @click.argument("run", required=False, type=click.Path(path_type=Path))
-@click.option("--split", type=click.Choice(["train", "test", "all"]),
-              help="Which tasks of RUN (default: all).")  # fmt: skip
-@click.option("--best", is_flag=True, help="RUN's policy that was best on its train tasks, not "
-              "the last one.")  # fmt: skip
-@click.option("--video", type=click.Path(path_type=Path), metavar="FILE",
-              help="Film the start of an episode of each task of RUN: .mp4 or .gif.")  # fmt: skip
-@task_options(required=False)
-@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
-              help="Who acts: good, mediocre, random, scripted, scripted:ROBOT, a file or a run; "
-              "the source's with --translator (default: good; scripted on Meta-World)."
-              )  # fmt: skip
-@translator_options
-@click.option("--episodes", type=click.IntRange(1), metavar="N",
-              help="Of each policy (default: 100), or of each task of RUN (10).")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@workers_option
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@group(
+    "A run's policy",
+    click.option("--split", type=click.Choice(["train", "test", "all"]),
+                 help="Which tasks of RUN (default: all)."),
+    click.option("--best", is_flag=True,
+                 help="RUN's policy that was best on its train tasks, not the last one."),
+    click.option("--video", type=click.Path(path_type=Path), metavar="FILE",
+                 help="Film the start of an episode of each task of RUN: .mp4 or .gif."),
+)  # fmt: skip
+@group(
+    "Any policy",
+    click.option("--policy", callback=policy_name, metavar="NAME|FILE",
+                 help="Who acts: good, mediocre, random, scripted, scripted:ROBOT, a file or a "
+                 "run; the source's with --translator (default: good; scripted on Meta-World)."),
+    translator_options,
+)  # fmt: skip
+@group("The machine", task_options(required=False))
+@group(
+    "Episodes",
+    click.option("--episodes", type=click.IntRange(1), metavar="N",
+                 help="Of each policy (default: 100), or of each task of RUN (10)."),
+    seed_option,
+    workers_option,
+    quiet_option,
+    json_option,
+)  # fmt: skip
 def evaluate(
     run: Path | None,
     split: str | None,
@@ -63,13 +83,7 @@ def evaluate(
 
     RUN acts on the tasks it was made for, or on the machine that --env describes. With a
     translator, before and after translation.
-
-    \b
-    mcat evaluate runs/halfcheetah-armature-fast-seed0 --split test --video cheetahs.mp4
-    mcat evaluate runs/halfcheetah-armature-fast-seed0 --env halfcheetah --armature 1.2
-    mcat evaluate --policy good --env halfcheetah --armature 0.1
-    mcat evaluate --policy good --translator a-to-b --env halfcheetah --armature 0.5
-    """  # noqa: D301
+    """
     given = {"--policy": policy, "--translator": translator, "--from": source}
     refused = [name for name, value in given.items() if value]
     if run is not None and refused:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from mcat.config import flatten, overlay, read_toml, to_json, to_toml
+from mcat.commands.help import Explained, group
+from mcat.commands.options import json_option, quiet_option
+from mcat.commands.settings import (
+    HERE,
+    Setting,
+    changes_on_resume,
+    layer_options,
+    layers,
+    print_config,
+    require_known_variables,
+    require_used,
+    resume_option,
+)
+from mcat.config import flatten, overlay, to_json
 from mcat.envs.families import FAMILIES
-from mcat.errors import UsageError, unknown
+from mcat.errors import UsageError
 
 if TYPE_CHECKING:
-    from mcat.agents.meta.config import MCATConfig, MetaTrainConfig
+    from mcat.agents.meta.config import MetaTrainConfig
     from mcat.agents.meta.loop import MetaTrainResult
-
-Command = Callable[..., Any]
 
 PRESET_NOTES = {
     "fast": "a faster learner, credit for delayed rewards, shorter episodes; the default",
@@ -29,40 +37,6 @@ PRESET_NOTES = {
     "released": "as the authors' public code",
     "smoke": "seconds, to try things",
 }
-
-
-@dataclass(frozen=True)
-class Setting:
-    """An option that is short for a key of the configuration.
-
-    Attributes:
-        metavar: What it takes; None for a switch.
-        value: What a switch sets the key to.
-    """
-
-    flag: str
-    key: str
-    metavar: str | None
-    help: str
-    value: Any = None
-
-    @property
-    def name(self) -> str:
-        """As click knows it, and at the end of its MCAT_METATRAIN_ variable."""
-        return self.flag.removeprefix("--").replace("-", "_")
-
-    def option(self) -> Callable[[Command], Command]:
-        """Without a default: what is not given stays as the preset has it."""
-        if self.metavar is None:
-            return click.option(self.flag, self.name, is_flag=True, help=self.help)
-        return click.option(self.flag, self.name, metavar=self.metavar, help=self.help)
-
-    def label(self, value: Any) -> str:
-        """How a value that is not the preset's shows in the name of the run."""
-        if self.metavar is None and value != self.value:
-            return f"{self.key.rpartition('.')[2]}-{value}"
-        name = self.flag.removeprefix("--")
-        return name if self.metavar is None else f"{name}-{value}"
 
 
 FAMILY = Setting(
@@ -109,16 +83,7 @@ EXPERIMENTS = (
             "obey (default of fast: 0.5 where legs are crippled, else 0)."),
 )  # fmt: skip
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
-NOT_ON_RESUME = ("task_set", "preset", "config", "out", "print_config")  # besides settings
-
-
-def _options(settings: Iterable[Setting]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for setting in reversed(tuple(settings)):
-            command = setting.option()(command)
-        return command
-
-    return decorate
+HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 
 
 PRESET_HELP = "\b\nPresets:\n" + "\n".join(
@@ -130,27 +95,40 @@ ORDER_HELP = (
 )
 
 
-@click.command(epilog=f"{PRESET_HELP}\n\n{ORDER_HELP}")
-@_options([FAMILY])
-@click.option("--task-set", type=click.IntRange(1, 3), metavar="1|2|3",
-              help="Distance between the training tasks (D.3): 1 narrow, 2 the family, 3 wide; "
-              "for halfcheetah-armature and -mass.")  # fmt: skip
-@click.option("--preset", default="fast", show_default=True, metavar="NAME",
-              help="Complete settings under one name; see below.")  # fmt: skip
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
-              help="Settings that differ from the preset's; --print-config shows all.")  # fmt: skip
-@click.option("--set", multiple=True, metavar="KEY=VALUE",
-              help="Any setting, such as mcat.exploration=0.2; may be repeated.")  # fmt: skip
-@_options((*SCHEDULE, *EXPERIMENTS))
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Where to write (default: runs/<family>-<preset>-seed<seed>).")  # fmt: skip
-@click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Go on with that run, exact to the bit; of its settings only --steps may "
-              "change.")  # fmt: skip
-@click.option("--print-config", is_flag=True,
-              help="Print the settings as TOML (with --json as JSON) and stop.")  # fmt: skip
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.command(
+    cls=Explained,
+    epilog=f"{PRESET_HELP}\n\n{ORDER_HELP}",
+    examples=(
+        "mcat metatrain                                          # the default family, on a laptop",
+        "mcat metatrain --family ant-cripple --no-transfer       # an ablation",
+        "mcat metatrain --preset cpu --print-config > my.toml    # then edit it, and:",
+        "mcat metatrain --config my.toml --set mcat.td3.discount=0.98",
+        "mcat metatrain --resume runs/halfcheetah-armature-fast-seed0",
+    ),
+)
+@group(
+    "What to learn",
+    FAMILY.option(),
+    click.option("--task-set", type=click.IntRange(1, 3), metavar="1|2|3",
+                 help="Distance between the training tasks (D.3): 1 narrow, 2 the family, 3 wide; "
+                 "for halfcheetah-armature and -mass."),
+)  # fmt: skip
+@group(
+    "Settings",
+    click.option("--preset", default="fast", show_default=True, metavar="NAME",
+                 help="Complete settings under one name; see below."),
+    *layer_options("mcat.exploration=0.2"),
+)  # fmt: skip
+@group("Schedule", *(setting.option() for setting in SCHEDULE))
+@group("Experiments", *(setting.option() for setting in EXPERIMENTS))
+@group(
+    "The run",
+    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+                 help="Where to write (default: runs/<family>-<preset>-seed<seed>)."),
+    resume_option("--steps"),
+    quiet_option,
+    json_option,
+)  # fmt: skip
 @click.pass_context
 def metatrain(context: click.Context, /, **options: Any) -> None:
     """Learn one policy for a whole family of tasks, and for unseen ones of its kind.
@@ -159,63 +137,39 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
     acts on; where it is better on one task than on another, the better one's actions, translated,
     collect the next episode of the worse. The folder holds run.json, metrics.csv, checkpoints and
     policy.safetensors. Ctrl-C and SIGTERM stop it after the last whole iteration.
-
-    \b
-    mcat metatrain                                          # the default family, on a laptop
-    mcat metatrain --family halfcheetah-armature --preset paper --seed 3
-    mcat metatrain --family ant-cripple --no-transfer       # an ablation
-    mcat metatrain --preset cpu --print-config > my.toml    # then edit it, and:
-    mcat metatrain --config my.toml --set mcat.td3.discount=0.98
-    mcat metatrain --resume runs/halfcheetah-armature-fast-seed0
-    """  # noqa: D301
-    _require_known_variables(context)
-    if options["resume"] is not None:
-        _report(_go_on(context), options["as_json"])
-        return
-    preset, config = _resolve(context)
+    """
+    require_known_variables(context)
+    resume = options["resume"]
+    if resume not in (None, HERE):
+        preset, config, out = _of_run(context, resume)
+    else:
+        preset, config = _resolve(context)
+        out = options["out"] or Path("runs") / _run_name(preset, config)
     if options["print_config"]:
-        _print_config(preset, config, options["as_json"])
+        print_config(preset, to_json(config), as_json=options["as_json"])
         return
 
     from mcat.agents.meta.run import metatrain as run
 
-    folder = options["out"] or Path("runs") / _run_name(preset, config)
-    result = run(config, folder, preset=preset, quiet=options["quiet"])
+    result = run(
+        config,
+        out,
+        resume=resume is not None,
+        quiet=options["quiet"],
+        notify=lambda text: click.echo(text, err=True),
+        preset=preset,
+    )
     _report(result, options["as_json"])
 
 
-def _require_known_variables(context: click.Context) -> None:
-    """Refuse a variable that looks like one of ours but sets nothing."""
-    prefix = f"{context.auto_envvar_prefix}_"
-    known = [f"{prefix}{(option.name or '').upper()}" for option in context.command.params]
-    for name in os.environ:
-        if name.startswith(prefix) and name not in known:
-            raise unknown("variable", name, known)
-
-
-class Given(NamedTuple):
-    """A setting somebody gave, and the option they gave it with."""
-
-    option: str
-    key: str
-    value: Any
-
-
 def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
-    """A preset's name, and what file, environment and command line made of it, in this order."""
+    """A preset's name, and what file, environment and command line made of it."""
     from mcat.agents.meta.config import PRESETS
 
     options = context.params
-    changes = {} if options["config"] is None else flatten(read_toml(options["config"]))
-    preset = str(changes.pop("preset", options["preset"]))
-    if context.get_parameter_source("preset") != ParameterSource.DEFAULT:
-        preset = options["preset"]
-    if preset not in PRESETS:
-        raise unknown("preset", preset, PRESETS)
-    for source in (ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE):
-        changes |= {given.key: given.value for given in _given(context, source)}
+    preset, changes = layers(context, SETTINGS, PRESETS)
     config = overlay(PRESETS[preset], changes)
-    _require_used(config.mcat, PRESETS[preset].mcat)
+    require_used(config.mcat, PRESETS[preset].mcat, "mcat.")
     usual = flatten(to_json(PRESETS[preset]))
     for item in EXPERIMENTS:
         if options[item.name] is True and usual[item.key] == item.value:
@@ -224,39 +178,16 @@ def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
     return preset, replace(config, family=name)
 
 
-def _require_used(chosen: MCATConfig, preset: MCATConfig) -> None:
-    """Refuse settings of the learner that is not chosen."""
-    idle = "td3" if chosen.learner == "crossq" else "crossq"
-    if getattr(chosen, idle) != getattr(preset, idle):
-        raise UsageError(
-            f"settings of mcat.{idle} change nothing with the learner {chosen.learner}:"
-            f" set those of mcat.{chosen.learner}, or add --learner {idle}"
-        )
+def _of_run(context: click.Context, folder: Path) -> tuple[str, MetaTrainConfig, Path]:
+    """The preset and settings of a run that shall go on, and its folder."""
+    from mcat.agents.meta.config import RESUME_MAY_CHANGE
+    from mcat.agents.runs.record import read_record
 
+    changes = changes_on_resume(context, SETTINGS, RESUME_MAY_CHANGE, HARMLESS)
+    record = read_record(folder)  # refuses what is not a run before torch is imported
+    from mcat.agents.meta.run import read_config
 
-def _given(context: click.Context, source: ParameterSource) -> list[Given]:
-    """The settings that come from there."""
-    found = []
-    for item in SETTINGS:
-        value = context.params[item.name]
-        if context.get_parameter_source(item.name) == source and value is not False:
-            found.append(Given(item.flag, item.key, value if item.metavar else item.value))
-    for pair in _pairs(context, source):
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise UsageError(f"--set takes KEY=VALUE such as mcat.td3.discount=0.98, not '{pair}'")
-        found.append(Given(f"--set {key.strip()}", key.strip(), value.strip()))
-    return found
-
-
-def _pairs(context: click.Context, source: ParameterSource) -> Sequence[str]:
-    """What `--set` or its variable gives."""
-    if source == ParameterSource.ENVIRONMENT:
-        # click hides the variable when the option is there, but it may set other keys.
-        option = next(item for item in context.command.params if item.name == "set")
-        return option.value_from_envvar(context) or ()
-    given: Sequence[str] = context.params["set"]
-    return given if context.get_parameter_source("set") == source else ()
+    return record.preset, overlay(read_config(folder), changes), folder
 
 
 def _task_set(name: str, number: int | None) -> str:
@@ -269,37 +200,6 @@ def _task_set(name: str, number: int | None) -> str:
     return name if number == 2 else f"{name}-set{number}"
 
 
-def _go_on(context: click.Context) -> MetaTrainResult:
-    """Resume; what the environment says of other settings was heard when the run began."""
-    from mcat.agents.meta.config import RESUME_MAY_CHANGE
-    from mcat.agents.runs.record import read_record
-
-    command_line = _given(context, ParameterSource.COMMANDLINE)
-    refused = [given.option for given in command_line if given.key not in RESUME_MAY_CHANGE]
-    for option in context.command.params:
-        name = option.name or ""
-        source = context.get_parameter_source(name)
-        if name in NOT_ON_RESUME and source == ParameterSource.COMMANDLINE:
-            refused.append(option.opts[0])
-    if refused:
-        able = ", ".join(f"--{key}" for key in sorted(RESUME_MAY_CHANGE))
-        raise UsageError(
-            f"--resume goes on with the settings of that run: leave out {', '.join(refused)} "
-            f"(what may change: {able})"
-        )
-    read_record(context.params["resume"])  # refuses what is not a run before torch is imported
-    from mcat.agents.meta.run import resume_run
-
-    given = [*_given(context, ParameterSource.ENVIRONMENT), *command_line]
-    changes = {item.key: item.value for item in given if item.key in RESUME_MAY_CHANGE}
-    return resume_run(
-        context.params["resume"],
-        changes,
-        quiet=context.params["quiet"],
-        announce=lambda text: click.echo(text, err=True),
-    )
-
-
 def _run_name(preset: str, config: MetaTrainConfig) -> str:
     """Family, preset, what makes it another experiment than the preset's, and seed."""
     from mcat.agents.meta.config import PRESETS
@@ -308,13 +208,6 @@ def _run_name(preset: str, config: MetaTrainConfig) -> str:
     other = [item for item in EXPERIMENTS if ours[item.key] != usual[item.key]]
     labels = (item.label(ours[item.key]) for item in other)
     return "-".join([config.family, preset, *labels, f"seed{config.seed}"])
-
-
-def _print_config(preset: str, config: MetaTrainConfig, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"preset": preset, **to_json(config)}, indent=2))
-    else:
-        click.echo(f'preset = "{preset}"\n{to_toml(config)}', nl=False)
 
 
 def _report(result: MetaTrainResult, as_json: bool) -> None:

@@ -98,6 +98,24 @@ workers_option = click.option(
 )
 
 
+seed_option = click.option(
+    "--seed",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Every random draw follows from it.",
+)
+threads_option = click.option(
+    "--threads",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="Threads of torch; they touch the last bits.",
+)
+quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+
+
 def translator_options(command: Command) -> Command:
     """Adds `--translator` and `--from`, with which `--policy` acts on another machine."""
     command = click.option(
@@ -128,6 +146,11 @@ def require_actor(
         raise UsageError("--from names a task of a translator: give --translator too")
     if translator is None and name is not None:
         require_policy(name, task)
+
+
+def task_parameters(options: dict[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that `task_options` added, `--env` left out."""
+    return {name: options[name] for name in ("delay", "horizon", *_owners())}
 
 
 def task_from(env: str, options: dict[str, Any]) -> Task:

@@ -6,25 +6,41 @@ from pathlib import Path
 
 import click
 
+from mcat.commands.help import Explained, group
+from mcat.commands.options import quiet_option, threads_option, workers_option
 from mcat.interrupts import stopping_at_once
 
 
-@click.command()
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat reproduce table1",
+        "mcat reproduce table1 --row halfcheetah --seeds 0",
+    ),
+)
 @click.argument("table", metavar="table1|heatmaps|rewards|extension")
-@click.option("--row", "rows", multiple=True, metavar="NAME",
-              help="Only this row; may be repeated (default: all).")  # fmt: skip
-@click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-              help="cpu (at most an hour a row), paper (as printed), smoke (seconds).")  # fmt: skip
-@click.option("--seeds", default="0,1,2", show_default=True, metavar="N,N,...",
-              help="One training of each method per seed.")  # fmt: skip
-@click.option("--episodes", default=100, show_default=True, type=click.IntRange(1),
-              help="Episodes of each policy.")  # fmt: skip
-@click.option("--work", default="runs/reproduce", show_default=True, metavar="FOLDER",
-              type=click.Path(path_type=Path),
-              help="Logs and translators; what is there is not made again.")  # fmt: skip
-@click.option("--out", default="results", show_default=True, metavar="FOLDER",
-              type=click.Path(path_type=Path), help="Where the table goes.")  # fmt: skip
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1, 256))
+@group(
+    "Settings",
+    click.option("--row", "rows", multiple=True, metavar="NAME",
+                 help="Only this row; may be repeated (default: all)."),
+    click.option("--preset", default="cpu", show_default=True, metavar="NAME",
+                 help="cpu (at most an hour a row), paper (as printed), smoke (seconds)."),
+    click.option("--seeds", default="0,1,2", show_default=True, metavar="N,N,...",
+                 help="One training of each method per seed."),
+    click.option("--episodes", default=100, show_default=True, type=click.IntRange(1),
+                 help="Episodes of each policy."),
+    threads_option,
+    workers_option,
+)  # fmt: skip
+@group(
+    "The result",
+    click.option("--work", default="runs/reproduce", show_default=True, metavar="FOLDER",
+                 type=click.Path(path_type=Path),
+                 help="Logs and translators; what is there is not made again."),
+    click.option("--out", default="results", show_default=True, metavar="FOLDER",
+                 type=click.Path(path_type=Path), help="Where the table goes."),
+    quiet_option,
+)  # fmt: skip
 def reproduce(
     table: str,
     rows: tuple[str, ...],
@@ -34,16 +50,14 @@ def reproduce(
     work: Path,
     out: Path,
     threads: int,
+    workers: int,
+    quiet: bool,
 ) -> None:
     """Repeat the paper's transfer experiments and write them beside its numbers.
 
     Can be stopped and called again: what is finished is kept. Several calls may work in one --work
     folder at once: what one of them is making, the others wait for.
-
-    \b
-    mcat reproduce table1
-    mcat reproduce table1 --row halfcheetah --seeds 0
-    """  # noqa: D301
+    """
     with stopping_at_once(
         f"stopped: finished logs and translators are kept in {work}; the same command goes on"
     ):
@@ -62,11 +76,16 @@ def reproduce(
             preset=preset,
             seeds=numbers,
             episodes=episodes,
-            work=work,
             threads=threads,
         )
         require_writable(out, table)
-        summary = run(config, say=lambda text: click.echo(text, err=True))
+        summary = run(
+            config,
+            work,
+            quiet=quiet,
+            notify=lambda text: click.echo(text, err=True),
+            workers=workers,
+        )
         paths = write_reproduction(summary, out)
     for path in paths:
         click.echo(path)

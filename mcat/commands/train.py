@@ -3,106 +3,120 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from mcat.commands.options import given_parameters, task_from, task_options
+from mcat.commands.help import Explained, group
+from mcat.commands.options import (
+    given_parameters,
+    json_option,
+    quiet_option,
+    task_from,
+    task_options,
+    task_parameters,
+)
+from mcat.commands.settings import (
+    HERE,
+    Setting,
+    changes_on_resume,
+    layer_options,
+    layers,
+    print_config,
+    require_known_variables,
+    require_used,
+    resume_option,
+)
 from mcat.commands.tables import print_table
-from mcat.config import to_json, typed
-from mcat.errors import UsageError, unknown
+from mcat.config import overlay, to_json
+from mcat.errors import UsageError
 from mcat.reports.tables import markdown
 
 if TYPE_CHECKING:
     from mcat.agents.single.config import TrainConfig
 
-GOES_WITH_RESUME = ("resume", "steps", "snapshots", "quiet", "as_json")
+SETTINGS = (
+    Setting("--steps", "steps", "N", "Environment steps in all (default: 300,000)."),
+    Setting("--snapshots", "snapshots", "STEP,STEP",
+            "Steps at which the policy is saved; the last step always is."),
+    Setting("--seed", "seed", "N", "Every random draw follows from it (default: 0)."),
+    Setting("--evaluate-every", "evaluate_every", "N", "Steps from evaluation to evaluation."),
+    Setting("--episodes", "evaluation_episodes", "N", "Episodes of an evaluation."),
+    Setting(
+        "--threads", "threads", "N", "Threads of torch (default: 1); they touch the last bits."
+    ),
+)  # fmt: skip
+EXPERIMENTS = (
+    Setting("--learner", "learner", "crossq|td3",
+            "CrossQ with batch-normalised critics, or TD3 as in the paper."),
+    Setting("--credit", "credit", "none|ridge",
+            "Which steps earned a delayed payment: its last, or what a linear model says."),
+    Setting("--episode-lengths", "episode_lengths", "LOW[,HIGH]|none",
+            "Collect episodes of random length; none means whole ones."),
+    Setting("--start-steps", "start_steps", "N",
+            "Random steps before learning starts (default: 5,000; preset paper 25,000)."),
+)  # fmt: skip
+HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 
 
-@click.command()
-@task_options(required=False)
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Where to write (default: runs/<task>-seed<seed>).")  # fmt: skip
-@click.option("--steps", default=300_000, show_default=True, type=click.IntRange(1),
-              help="Environment steps in all; one update follows each.")  # fmt: skip
-@click.option("--snapshots", default="", metavar="STEP,STEP",
-              help="Steps at which the policy is saved; the last step always is.")  # fmt: skip
-@click.option("--preset", default="fast", show_default=True, metavar="fast|paper",
-              help="CrossQ with credit and episodes of random length, or TD3 with the paper's "
-              "numbers.")  # fmt: skip
-@click.option("--episode-lengths", metavar="LOW[,HIGH]|none",
-              help="Collect episodes of random length; none means whole ones.")  # fmt: skip
-@click.option("--start-steps", type=click.IntRange(0), metavar="N",
-              help="Random steps before learning starts (default: 5,000; preset paper "
-              "25,000).")  # fmt: skip
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--resume", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Go on with that run, exact to the bit; of its settings only --steps and "
-              "--snapshots may change.")  # fmt: skip
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat train --env halfcheetah --armature 0.1 --snapshots 80000,300000",
+        "mcat train --env ant --cripple 3 --delay 500 --set crossq.learning_rate=5e-4",
+        "mcat train --env hopper --preset paper               # TD3 as in the paper",
+        "mcat train --resume runs/halfcheetah-armature0.1-seed0",
+    ),
+)
+@group("What to learn", task_options(required=False))
+@group(
+    "Settings",
+    click.option("--preset", default="fast", show_default=True, metavar="fast|paper",
+                 help="CrossQ with credit and episodes of random length, or TD3 with the paper's "
+                 "numbers."),
+    *layer_options("crossq.discount=0.98"),
+)  # fmt: skip
+@group("Schedule", *(setting.option() for setting in SETTINGS))
+@group("Experiments", *(setting.option() for setting in EXPERIMENTS))
+@group(
+    "The run",
+    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+                 help="Where to write (default: runs/<task>-seed<seed>)."),
+    resume_option("--steps and --snapshots"),
+    quiet_option,
+    json_option,
+)  # fmt: skip
 @click.pass_context
-def train(
-    context: click.Context,
-    /,
-    env: str | None,
-    out: Path | None,
-    steps: int,
-    snapshots: str,
-    preset: str,
-    episode_lengths: str | None,
-    start_steps: int | None,
-    seed: int,
-    resume: Path | None,
-    quiet: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def train(context: click.Context, /, **options: Any) -> None:
     """Train a policy for one task.
 
     Delayed rewards (--delay) are put down to the steps that earned them. Ctrl-C or SIGTERM saves
     the run, and --resume FOLDER goes on with it. The folder holds run.json, metrics.csv,
     checkpoints and one policy-STEP.safetensors per snapshot.
-
-    \b
-    mcat train --env halfcheetah --armature 0.1 --snapshots 80000,300000
-    mcat train --env ant --cripple 3 --delay 500
-    mcat train --env hopper --preset paper               # TD3 as in the paper
-    mcat train --resume runs/halfcheetah-armature0.1-seed0
-    """  # noqa: D301
-    if resume is not None:
-        config = _go_on(context, resume)
-    elif env is None:
-        raise UsageError("say what to learn by --env ROBOT, or go on with a run by --resume FOLDER")
+    """
+    require_known_variables(context)
+    resume = options["resume"]
+    if resume not in (None, HERE):
+        preset, config, out = "custom", _of_run(context, resume), resume
     else:
-        task = task_from(env, options)
-        label = task.label(*given_parameters(options))
-
-        from mcat.agents.single.config import PRESETS, TrainConfig
-
-        if preset not in PRESETS:
-            raise unknown("preset", preset, PRESETS)
-        changes: dict[str, Any] = dict(PRESETS[preset])
-        if start_steps is not None:
-            changes["start_steps"] = start_steps
-        if episode_lengths is not None:
-            changes |= typed(TrainConfig, {"episode_lengths": episode_lengths})
-        config = TrainConfig(
-            task=task,
-            out=out or Path("runs") / f"{label}-seed{seed}",
-            steps=steps,
-            snapshots=_steps(snapshots),
-            seed=seed,
-            **changes,
-        )
+        preset, config, label = _resolve(context)
+        out = options["out"] or Path("runs") / f"{label}-seed{config.seed}"
+    if options["print_config"]:
+        values = {key: value for key, value in to_json(config).items() if key != "task"}
+        print_config(preset, values, as_json=options["as_json"])
+        return
 
     from mcat.agents.single.run import train as run
 
-    result = run(replace(config, quiet=quiet), lambda text: click.echo(text, err=True))
-    if as_json:
+    result = run(
+        config,
+        out,
+        resume=resume is not None,
+        quiet=options["quiet"],
+        notify=lambda text: click.echo(text, err=True),
+    )
+    if options["as_json"]:
         click.echo(json.dumps(to_json(result)))
         return
     click.echo(f"return {result.mean_return:,.1f} after {config.steps:,} steps", err=True)
@@ -110,34 +124,31 @@ def train(
         click.echo(path)
 
 
-def _go_on(context: click.Context, folder: Path) -> TrainConfig:
-    """The settings of a run that shall go on, with what the command line changes in them."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    given = [
-        option
-        for option in context.command.params
-        if sources.get(option.name or "") == ParameterSource.COMMANDLINE
-    ]
-    refused = [option.opts[0] for option in given if option.name not in GOES_WITH_RESUME]
-    if refused:
-        raise UsageError(
-            f"--resume goes on with the settings of that run: leave out {', '.join(refused)} "
-            "(what may change: --steps, --snapshots)"
-        )
+def _resolve(context: click.Context) -> tuple[str, TrainConfig, str]:
+    """A preset's name, what file, environment and options made of it, and what to call the task."""
+    options = context.params
+    if options["env"] is None:
+        raise UsageError("say what to learn by --env ROBOT, or go on with a run by --resume FOLDER")
+    described = task_parameters(options)
+    task = task_from(options["env"], described)
+    from mcat.agents.single.config import PRESETS, TrainConfig
 
+    preset, changes = layers(context, (*SETTINGS, *EXPERIMENTS), PRESETS)
+    usual = overlay(TrainConfig(task=task), PRESETS[preset])
+    config = overlay(usual, changes)
+    require_used(config, usual)
+    return preset, config, task.label(*given_parameters(described))
+
+
+def _of_run(context: click.Context, folder: Path) -> TrainConfig:
+    """The settings of a run that shall go on, with what the command line changes in them."""
+    from mcat.agents.single.config import RESUME_MAY_CHANGE
+
+    settings = (*SETTINGS, *EXPERIMENTS)
+    changes = changes_on_resume(context, settings, RESUME_MAY_CHANGE, HARMLESS)
     from mcat.agents.single.run import read_config
 
-    config = read_config(folder)
-    values = {"steps": context.params["steps"], "snapshots": _steps(context.params["snapshots"])}
-    names = {option.name for option in given}
-    return replace(config, **{name: v for name, v in values.items() if name in names})
-
-
-def _steps(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(step) for step in text.replace("_", "").split(",") if step.strip())
-    except ValueError:
-        raise UsageError(f"--snapshots takes steps such as 80000,300000, got '{text}'") from None
+    return overlay(read_config(folder), changes)
 
 
 @click.group()

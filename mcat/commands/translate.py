@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.options import map_name, policy_name
+from mcat.commands.help import Explained, group
+from mcat.commands.options import (
+    json_option,
+    map_name,
+    policy_name,
+    quiet_option,
+    seed_option,
+    threads_option,
+    workers_option,
+)
 from mcat.commands.tables import print_table
 from mcat.interrupts import stopping_at_once
 
@@ -16,52 +25,74 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mcat.agents.evaluation import Returns
-    from mcat.transfer.result import TransferResult
+    from mcat.transfer.result import ReturnMatrix, TransferResult
 
 
-@click.command()
-@click.option("--src", "sources", multiple=True, metavar="FILE",
-              help="Log of the machine that has a good policy; may be repeated.")  # fmt: skip
-@click.option("--tgt", "targets", multiple=True, metavar="FILE",
-              help="Log of the changed machine; may be repeated.")  # fmt: skip
-@click.option("--task", "tasks", multiple=True, metavar="FILE",
-              help="In place of both: logs of several machines; the translator then goes from "
-              "any to any. Logs of one task are one machine.")  # fmt: skip
-@click.option("--method", default="ours", show_default=True, type=click.Choice(["ours", "cycle"]),
-              help="cycle is the baseline of Zhang et al. 2020.")  # fmt: skip
-@click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-              help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, days), "
-              "smoke (seconds).")  # fmt: skip
-@click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
-              help="First guess of what matches what, for machines with other states, actions or "
-              "rewards: mirror-x, two-to-three-legs or a JSON file.")  # fmt: skip
-@click.option("--policy", callback=policy_name, metavar="NAME|FILE",
-              help="The policy to transfer (default: good; scripted on Meta-World).")  # fmt: skip
-@click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
-              help="Episodes to run of each policy; 0 for none.")  # fmt: skip
-@click.option("--reward-aware", is_flag=True, help="Match rewards too (L_trans,r).")
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1),
-              help="Threads of torch and processes of physics, if cores are idle.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-              help="Where to write (default: <source>-to-<target> here).")  # fmt: skip
-@click.option(
-    "--overwrite", is_flag=True, help="Replace an earlier result, once this one is whole."
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat translate --src halfcheetah-armature0.1.h5 --tgt halfcheetah-armature0.5.h5",
+        "mcat translate --src a-good.h5 --src a-mediocre.h5 --tgt b.h5 --out a-to-b",
+        "mcat translate --task a.h5 --task b.h5 --task c.h5",
+    ),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-@click.option("--quiet", is_flag=True, help="Show no progress.")
-def translate(map_name: str | None, as_json: bool, **options: Any) -> None:
+@group(
+    "Logs",
+    click.option("--src", "sources", multiple=True, metavar="FILE",
+                 help="Log of the machine that has a good policy; may be repeated."),
+    click.option("--tgt", "targets", multiple=True, metavar="FILE",
+                 help="Log of the changed machine; may be repeated."),
+    click.option("--task", "tasks", multiple=True, metavar="FILE",
+                 help="In place of both: logs of several machines; the translator then goes from "
+                 "any to any. Logs of one task are one machine."),
+)  # fmt: skip
+@group(
+    "Settings",
+    click.option("--method", default="ours", show_default=True,
+                 type=click.Choice(["ours", "cycle"]),
+                 help="cycle is the baseline of Zhang et al. 2020."),
+    click.option("--preset", default="cpu", show_default=True, metavar="NAME",
+                 help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, days), "
+                 "smoke (seconds)."),
+    click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
+                 help="First guess of what matches what, for machines with other states, actions "
+                 "or rewards: mirror-x, two-to-three-legs or a JSON file."),
+    click.option("--reward-aware", is_flag=True, help="Match rewards too (L_trans,r)."),
+    seed_option,
+    threads_option,
+)  # fmt: skip
+@group(
+    "What it is worth",
+    click.option("--policy", callback=policy_name, metavar="NAME|FILE",
+                 help="The policy to transfer (default: good; scripted on Meta-World)."),
+    click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
+                 help="Episodes to run of each policy; 0 for none."),
+    workers_option,
+)  # fmt: skip
+@group(
+    "The result",
+    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+                 help="Where to write (default: <source>-to-<target> here)."),
+    click.option("--overwrite", is_flag=True,
+                 help="Replace an earlier result, once this one is whole."),
+    quiet_option,
+    json_option,
+)  # fmt: skip
+def translate(
+    map_name: str | None,
+    out: Path | None,
+    overwrite: bool,
+    workers: int,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Learn what to do on a changed machine, from logs of both.
 
     Trains the translator, runs the source policy on the source, the same policy and the
     transferred one on the target, and writes a folder: translator.safetensors, result.json and
     report.html, which says what it is worth and how far it can be trusted.
-
-    \b
-    mcat translate --src halfcheetah-armature0.1.h5 --tgt halfcheetah-armature0.5.h5
-    mcat translate --src a-good.h5 --src a-mediocre.h5 --tgt b.h5 --out a-to-b
-    mcat translate --task a.h5 --task b.h5 --task c.h5
-    """  # noqa: D301
+    """
     with stopping_at_once(
         "stopped: a translation keeps nothing before its end (an earlier result stays as it was);"
         " the same command starts anew"
@@ -71,9 +102,16 @@ def translate(map_name: str | None, as_json: bool, **options: Any) -> None:
         from mcat.transfer.run import default_folder
         from mcat.transfer.run import translate as run
 
-        config = TransferConfig(map=map_name, **options)
-        result = run(config, lambda text: click.echo(text, err=True), write_page)
-    folder = config.out or default_folder(result.machines)
+        result = run(
+            TransferConfig(map=map_name, **options),
+            out,
+            overwrite=overwrite,
+            quiet=quiet,
+            notify=lambda text: click.echo(text, err=True),
+            workers=workers,
+            add_pages=write_page,
+        )
+    folder = out or default_folder(result.machines)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **_outcome(result)}))
         return
@@ -97,7 +135,7 @@ def _outcome(result: TransferResult) -> dict[str, Any]:
 def _print_outcome(result: TransferResult) -> None:
     if result.returns:
         print_returns(result.returns, err=True)
-    if any(cell is not None for row in result.matrix.get("transferred", ()) for cell in row):
+    if result.matrix and any(cell is not None for row in result.matrix.transferred for cell in row):
         _print_matrix(result.matrix)
     if result.skipped:
         click.echo(f"note: {result.skipped}", err=True)
@@ -123,12 +161,11 @@ def _standard_error(returns: Returns) -> float | None:
     return returns.standard_error if len(returns.values) > 1 else None
 
 
-def _print_matrix(matrix: dict[str, Any]) -> None:
+def _print_matrix(matrix: ReturnMatrix) -> None:
     """Mean returns of every source's policy on every target, before and after."""
-    names, rows = matrix["names"], []
-    for name, before, after in zip(
-        names, matrix["untranslated"], matrix["transferred"], strict=True
-    ):
+    names: Sequence[str] = matrix.names
+    rows = []
+    for name, before, after in zip(names, matrix.untranslated, matrix.transferred, strict=True):
         cells = [
             "" if b is None else f"{b:,.0f} → {a:,.0f}" for b, a in zip(before, after, strict=True)
         ]

@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mcat.config import require_same, to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
-from mcat.datasets.shards import Shard, ShardFolder, claim_shards, discard_shards, require_same
+from mcat.datasets.shards import Shard, ShardFolder, claim_shards, discard_shards
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
@@ -83,10 +84,6 @@ class CollectConfig:
         sizes = {config.round_size(shard.last_round_at) for config in (self, other)}
         return shard.steps == self.steps or (sizes == {self.envs} and not shard.unstable)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
-        return asdict(self) | {"task": self.task.to_dict(), "noise": list(self.noise)}
-
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSummary:
@@ -138,7 +135,7 @@ def collect(
         return _finished(path, config, started)
     ensure_writable_output(path, overwrite=overwrite)
     versions = installed_versions("numpy", "mujoco", "gymnasium", "h5py")
-    settings = config.to_dict() | {"versions": versions}
+    settings = to_json(config) | {"versions": versions}
     with Interrupts() as stop, claim_shards(path, settings, config.has_same) as shards:
         # Again, as the winner of a race may have finished between the first look and the lock.
         if resume and not overwrite and is_file(path):
@@ -234,7 +231,8 @@ def _finished(path: Path, config: CollectConfig, started: float) -> CollectSumma
     episodes, metadata = read_dataset(path)
     if not isinstance(metadata.get("config"), dict):
         raise CannotCreateError(f"{path} exists already and is no collection: pass --overwrite")
-    require_same(metadata["config"], config.to_dict(), path)
+    other = "use those settings or --overwrite"
+    require_same(str(path), metadata["config"], to_json(config), otherwise=other)
     discard_shards(path)  # a process killed at its very end leaves them
     return _summary(path, episodes, metadata.get("unstable_episodes", 0), started)
 
@@ -262,7 +260,7 @@ def _metadata(
     size = config.task.spec.action_size
     return {
         "task": config.task.to_dict(),
-        "config": config.to_dict(),
+        "config": to_json(config),
         "policy": {"name": config.policy_name, "sha256": config.policy_sha256},
         "seed": config.seed,
         "unstable_episodes": shards.unstable,

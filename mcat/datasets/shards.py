@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mcat.config import require_same
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import is_sealed, read_dataset, write_dataset
-from mcat.errors import CannotCreateError, DataError, UsageError
-from mcat.safe_io import PART, dump_json, io_errors, remove_stale_parts
+from mcat.errors import CannotCreateError, DataError
+from mcat.safe_io import PART, io_errors, remove_stale_parts
 from mcat.workplaces import workplace
 
 _SHARD = re.compile(r"shard-\d{5,}\.h5")
@@ -168,7 +169,8 @@ class ShardFolder:
             shard, config = _shard(episodes, metadata), dict(metadata["config"])
         except (TypeError, KeyError, ValueError, AttributeError):
             raise _no_part_of_a_collection(path) from None
-        require_same(config | {"steps": self.config["steps"]}, self.config, self.folder)
+        other = "use those settings or --overwrite"
+        require_same(str(self.folder), config, self.config, ("steps",), otherwise=other)
         return shard
 
     def _files(self) -> list[Path]:
@@ -226,21 +228,3 @@ def _is_ours(entry: os.DirEntry[str]) -> bool:
     part = PART.fullmatch(entry.name)
     name = part[1] if part else entry.name
     return _SHARD.fullmatch(name) is not None and entry.is_file(follow_symlinks=False)
-
-
-def require_same(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
-    """Refuses to go on with a collection that was begun with another configuration.
-
-    Raises:
-        UsageError: naming every key that differs, with both values.
-    """
-    differing = [
-        f"{key} ({dump_json(old.get(key))[:60]}, now {dump_json(new.get(key))[:60]})"
-        for key in sorted({*old, *new})
-        if old.get(key) != new.get(key)
-    ]
-    if differing:
-        raise UsageError(
-            f"{path} was collected with other settings: {', '.join(differing)};"
-            " use those or --overwrite"
-        )

@@ -7,17 +7,17 @@ stopped and repeated, and several processes may work in one folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from mcat.agents.policies.names import find_source_policy, packaged_path
 from mcat.datasets.shards import discard_shards
 from mcat.errors import CannotCreateError, UsageError, unknown
+from mcat.paper.summary import Cell, RowSummary, Summary
 from mcat.paper.tables import TABLES, Log, Row
+from mcat.progress import Notify, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import io_errors, is_file, read_json
 from mcat.transfer.config import TransferConfig
@@ -33,8 +33,6 @@ from mcat.translator.recipes import RECIPES
 from mcat.translator.state.correspondence import CORRESPONDENCES
 from mcat.workplaces import BusyError, tidy_folder
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReproduceConfig:
@@ -45,8 +43,8 @@ class ReproduceConfig:
         rows: Names of some of its rows; all, if empty.
         preset: Of the translators; "paper" also collects the logs as printed.
         seeds: One training of each method per seed.
-        episodes: Per policy.
-        work: Where logs and translators go.
+        episodes: Episodes of each policy.
+        threads: Threads of torch; the last bits depend on it.
     """
 
     table: str
@@ -54,9 +52,7 @@ class ReproduceConfig:
     preset: str = "cpu"
     seeds: tuple[int, ...] = (0, 1, 2)
     episodes: int = 100
-    work: Path = Path("runs/reproduce")
     threads: int = 1
-    quiet: bool = False
 
     def __post_init__(self) -> None:
         if self.table not in TABLES:
@@ -75,95 +71,107 @@ class ReproduceConfig:
         return [row for row in TABLES[self.table].rows if not self.rows or row.name in self.rows]
 
 
-@dataclass
-class Cell:
-    """What one method earned: the mean return of every seed's translator."""
+@dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What the parts of a reproduction share: what to do, where, and how."""
 
-    means: list[float] = field(default_factory=list)
-
-    @property
-    def mean(self) -> float:
-        """Over seeds."""
-        return float(np.mean(self.means))
-
-    @property
-    def error(self) -> float | None:
-        """Standard error over seeds; None for one."""
-        n = len(self.means)
-        return float(np.std(self.means, ddof=1) / np.sqrt(n)) if n > 1 else None
+    config: ReproduceConfig
+    folder: Path
+    quiet: bool
+    workers: int
+    notify: Notify
 
 
-def reproduce(config: ReproduceConfig, say: Say = lambda text: None) -> dict[str, Any]:
-    """Do what is missing of the chosen rows and return all that is done, as JSON types.
+def reproduce(
+    config: ReproduceConfig,
+    out: Path,
+    *,
+    quiet: bool = False,
+    notify: Notify = ignore,
+    workers: int = 1,
+) -> Summary:
+    """Do what is missing of the chosen rows and return all that is done.
 
     What other processes are making at the time is left to them, and waited for in the end.
+
+    Args:
+        config: Which part of the paper, and how.
+        out: Where logs and translators go; what is there is not made again.
+        quiet: Show no progress.
+        notify: Told what is being done.
+        workers: Processes that share the physics; no part of the result.
     """
+    work = _Work(config=config, folder=out, quiet=quiet, workers=workers, notify=notify)
     cells = [(row, m, seed) for row in config.chosen for m in row.methods for seed in config.seeds]
     for wait in (False, True):
         for cell in cells:
-            _translation(config, *cell, say, wait=wait)
-    return summarise(config)
+            _translation(work, *cell, wait=wait)
+    return summarise(config, out)
 
 
-def summarise(config: ReproduceConfig) -> dict[str, Any]:
-    """The rows of a table that are done, beside the paper's numbers."""
+def summarise(config: ReproduceConfig, out: Path) -> Summary:
+    """The rows of a table that are done in `out`, beside the paper's numbers."""
     rows = []
     for row in TABLES[config.table].rows:
         found = {
             method: results
             for method in row.methods
-            if (results := [r for s in config.seeds if (r := _finished(config, row, method, s))])
-        }
+            if (results := [
+                result for seed in config.seeds
+                if (result := _finished(_folder(config, out, row, method, seed)))
+            ])
+        }  # fmt: skip
         if found:
             rows.append(_summary(row, found))
-    return {
-        "table": config.table,
-        "title": TABLES[config.table].title,
-        "preset": config.preset,
-        "seeds": list(config.seeds),
-        "episodes": config.episodes,
-        "rows": rows,
-        "provenance": provenance(),
-    }
+    return Summary(
+        table=config.table,
+        title=TABLES[config.table].title,
+        preset=config.preset,
+        seeds=config.seeds,
+        episodes=config.episodes,
+        rows=tuple(rows),
+        provenance=provenance(),
+    )
 
 
-def _summary(row: Row, found: dict[str, list[TransferResult]]) -> dict[str, Any]:
+def _summary(row: Row, found: dict[str, list[TransferResult]]) -> RowSummary:
     """One row: what each policy earned, before and after."""
+
+    def cell(results: list[TransferResult], label: str) -> Cell:
+        return Cell(tuple(_mean(result, label) for result in results))
+
     first = next(iter(found.values()))
     cells: dict[str, Cell] = {}
     if row.pair:
-        cells[ON_SOURCE] = Cell([_mean(r, ON_SOURCE) for r in first])
-        cells[UNTRANSLATED] = Cell([_mean(r, UNTRANSLATED) for r in first])
-        for method, results in found.items():
-            cells[method] = Cell([_mean(r, TRANSFERRED) for r in results])
-    return {
-        "name": row.name,
-        "printed": {name: list(number) for name, number in row.printed.items()},
-        "cells": {
-            name: {"means": cell.means, "mean": cell.mean, "error": cell.error}
-            for name, cell in cells.items()
+        cells = {label: cell(first, label) for label in (ON_SOURCE, UNTRANSLATED)}
+        cells |= {method: cell(results, TRANSFERRED) for method, results in found.items()}
+    every = [result for results in found.values() for result in results]
+    return RowSummary(
+        name=row.name,
+        printed=row.printed,
+        cells=cells,
+        matrices=tuple(result.matrix for result in first if result.matrix is not None),
+        seconds={
+            method: float(np.mean([sum(result.seconds.values()) for result in results]))
+            for method, results in found.items()
         },
-        "matrices": [result.matrix for result in first if result.matrix],
-        "seconds": {m: float(np.mean([sum(r.seconds.values()) for r in rs]))
-                    for m, rs in found.items()},
-        "commits": sorted({str(r.provenance.get("commit")) for rs in found.values() for r in rs}),
-    }  # fmt: skip
+        commits=tuple(sorted({str(result.provenance.get("commit")) for result in every})),
+    )
 
 
 def _mean(result: TransferResult, label: str) -> float:
     return next(returns.mean for returns in result.returns if returns.label == label)
 
 
-def _translation(
-    config: ReproduceConfig, row: Row, method: str, seed: int, say: Say, *, wait: bool
-) -> None:
+def _translation(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:
     """One translator, unless it is there or, if we do not `wait`, another process is at it."""
-    folder = _folder(config, row, method, seed)
+    folder = _folder(work.config, work.folder, row, method, seed)
     while not is_file(folder / RESULT_FILE):
         try:
-            _translate(config, row, method, seed, say)
+            _translate(work, row, method, seed, folder)
         except BusyError as busy:
-            say(f"{busy.what} is being made by {busy.owner}: {'waiting' if wait else 'left to it'}")
+            what = "waiting" if wait else "left to it"
+            work.notify(f"{busy.what} is being made by {busy.owner}: {what}")
             if not wait:
                 return
             busy.wait()
@@ -173,33 +181,31 @@ def _translation(
     tidy_folder(folder)
 
 
-def _translate(config: ReproduceConfig, row: Row, method: str, seed: int, say: Say) -> None:
+def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
+    config = work.config
     sources, targets, tasks = (
-        tuple(str(_log(config, log, say)) for log in logs)
+        tuple(str(_log(work, log)) for log in logs)
         for logs in (
             row.sources(config.preset),
             row.targets(config.preset),
             row.tasks(config.preset),
         )
     )
-    say(f"{config.table}: {row.name}, {method}, seed {seed}")
-    translate(
-        TransferConfig(
-            sources=sources,
-            targets=targets,
-            tasks=tasks,
-            method="cycle" if method == "cycle" else "ours",
-            preset=config.preset,
-            map=row.map,
-            policy=_policy(row),
-            episodes=config.episodes,
-            reward_aware=method == "reward-aware",
-            seed=seed,
-            threads=config.threads,
-            out=_folder(config, row, method, seed),
-            quiet=config.quiet,
-        )
+    work.notify(f"{config.table}: {row.name}, {method}, seed {seed}")
+    settings = TransferConfig(
+        sources=sources,
+        targets=targets,
+        tasks=tasks,
+        method="cycle" if method == "cycle" else "ours",
+        preset=config.preset,
+        map=row.map,
+        policy=_policy(row),
+        episodes=config.episodes,
+        reward_aware=method == "reward-aware",
+        seed=seed,
+        threads=config.threads,
     )
+    translate(settings, folder, quiet=work.quiet, workers=work.workers)
 
 
 def _policy(row: Row) -> str | None:
@@ -209,15 +215,15 @@ def _policy(row: Row) -> str | None:
     return str(packaged_path(*row.policy))
 
 
-def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
+def _log(work: _Work, log: Log) -> Path:
     """A log, collected unless it is there already."""
-    path = config.work / "logs" / f"{log.name}.h5"
+    path = work.folder / "logs" / f"{log.name}.h5"
     if is_file(path):
         discard_shards(path)
         return path
     from mcat.datasets.collect import CollectConfig, collect
 
-    say(f"collecting {path.name}")
+    work.notify(f"collecting {path.name}")
     with io_errors(path.parent, "write"):
         path.parent.mkdir(parents=True, exist_ok=True)
     name, owner = log.policy
@@ -232,14 +238,14 @@ def _log(config: ReproduceConfig, log: Log, say: Say) -> Path:
         noise=log.noise,
         policy_name=f"{name} of {owner.label()}",
     )
-    collect(settings, function, path, resume=True, workers=config.threads, quiet=config.quiet)
+    collect(settings, function, path, resume=True, workers=work.workers, quiet=work.quiet)
     return path
 
 
-def _folder(config: ReproduceConfig, row: Row, method: str, seed: int) -> Path:
-    return config.work / config.table / config.preset / f"{row.name}-{method}-seed{seed}"
+def _folder(config: ReproduceConfig, out: Path, row: Row, method: str, seed: int) -> Path:
+    return out / config.table / config.preset / f"{row.name}-{method}-seed{seed}"
 
 
-def _finished(config: ReproduceConfig, row: Row, method: str, seed: int) -> TransferResult | None:
-    path = _folder(config, row, method, seed) / RESULT_FILE
+def _finished(folder: Path) -> TransferResult | None:
+    path = folder / RESULT_FILE
     return TransferResult.from_json(read_json(path)) if is_file(path) else None

@@ -101,6 +101,5 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
             f"no mediocre policy comes with the package for {dense.label()}: training one in {out}"
             f" ({steps:,} steps, about {steps / STEPS_PER_SECOND / 60:.0f} min on one core)"
         )
-        resume = (out / "run.json").is_file()
-        train(TrainConfig(task=dense, out=out, steps=steps, resume=resume, **PRESETS["paper"]))
+        train(TrainConfig(task=dense, steps=steps, **PRESETS["paper"]), out, resume=True)
     return path

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mcat.agents.limits import require_bearable
+from mcat.config import to_json
 from mcat.errors import UsageError, unknown
-from mcat.safe_io import dump_json
 from mcat.translator.recipes import RECIPES, Recipe
 
 METHODS = ("ours", "cycle")
@@ -17,7 +15,7 @@ METHODS = ("ours", "cycle")
 
 @dataclass(frozen=True, kw_only=True)
 class TransferConfig:
-    """What to translate, how, and where the result goes.
+    """What to translate, and how.
 
     Attributes:
         sources: Logs of the machine whose policy is to be transferred.
@@ -30,8 +28,7 @@ class TransferConfig:
         episodes: Episodes to run of each policy; 0 for none.
         reward_aware: Also match the rewards that a model of them predicts.
         seed: Of training and of the episodes' starts.
-        threads: Threads of torch, and processes that share the physics.
-        out: The folder to make; None names it after the machines.
+        threads: Threads of torch; the last bits depend on it.
     """
 
     sources: tuple[str, ...] = ()
@@ -45,9 +42,6 @@ class TransferConfig:
     reward_aware: bool = False
     seed: int = 0
     threads: int = 1
-    out: Path | None = None
-    overwrite: bool = False
-    quiet: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.tasks) == bool(self.sources or self.targets):
@@ -76,6 +70,4 @@ class TransferConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Config and recipe as JSON types."""
-        values = asdict(self) | {"out": self.out and str(self.out), "recipe": asdict(self.recipe)}
-        settings: dict[str, Any] = json.loads(dump_json(values))
-        return settings
+        return to_json(self) | {"recipe": to_json(self.recipe)}

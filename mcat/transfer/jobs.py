@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,13 @@ from mcat.progress import Stopwatch
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.deploy import Transferred, runs_on
 from mcat.transfer.logs import Logs, describe
-from mcat.transfer.result import ON_SOURCE
+from mcat.transfer.result import ON_SOURCE, Cells, Contexts, ReturnMatrix
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.cycle.pair import fit_cycle
 from mcat.translator.cycle.spaces import fit_cycle_spaces
 from mcat.translator.state.correspondence import Correspondence, find_correspondence
 from mcat.translator.state.translator import fit_state
-from mcat.translator.trust import estimate_trust
+from mcat.translator.trust import Trust, estimate_trust
 from mcat.translator.windows import sample_windows
 from mcat.types import PolicyFunction
 
@@ -38,10 +39,30 @@ class SourcePolicy(NamedTuple):
     skipped: str | None
 
 
+@dataclass(kw_only=True)
+class Found:
+    """A translator, and the part of a `TransferResult` that is about it."""
+
+    translator: Translator
+    policy: str
+    skipped: str | None
+    trust: Trust | None = None
+    scatter: dict[str, list[list[float]]] = field(default_factory=dict)
+    returns: tuple[Returns, ...] = ()
+    paths: Paths = field(default_factory=dict)
+    matrix: ReturnMatrix | None = None
+    contexts: Contexts | None = None
+
+    def parts(self) -> dict[str, Any]:
+        """The fields of the result, by name."""
+        names = [item.name for item in fields(self) if item.name != "translator"]
+        return {name: getattr(self, name) for name in names}
+
+
 def translate_pair(
-    config: TransferConfig, logs: Sequence[Logs], watch: Stopwatch
-) -> tuple[Translator, dict[str, Any]]:
-    """One translator from source to target, and the part of the result that is about it."""
+    config: TransferConfig, logs: Sequence[Logs], timings: Stopwatch, *, workers: int, quiet: bool
+) -> Found:
+    """Fit one translator from source to target and find out what it is worth."""
     source, target = logs
     guess = None
     if config.map is not None:
@@ -49,38 +70,46 @@ def translate_pair(
     policy = _source_policy(config, source, target)
     trusts = guess is None and config.method == "ours"
     _require_use(config, [policy], used=policy.function is not None and trusts)
-    with watch.time("fit"):
-        translator = _fit_pair(config, source, target, guess)
-    found: dict[str, Any] = {"policy": policy.name, "skipped": _told([policy])}
+    with timings.time("fit"):
+        translator = _fit_pair(config, source, target, guess, quiet=quiet)
+    found = Found(translator=translator, policy=policy.name, skipped=_told([policy]))
     if isinstance(translator, LearnedTranslator):
-        with watch.time("trust"):
-            found["trust"] = estimate_trust(
+        with timings.time("trust"):
+            found.trust = estimate_trust(
                 translator,
                 source.episodes,
                 target.episodes,
                 policy.function,
                 seed=config.seed,
-                quiet=config.quiet,
+                quiet=quiet,
             )
-    found["scatter"] = _scatter(translator, source, guess, np.random.default_rng(config.seed))
+    found.scatter = _scatter(translator, source, guess, np.random.default_rng(config.seed))
     if policy.function and not policy.skipped and source.task and target.task:
-        with watch.time("evaluate"):
+        with timings.time("evaluate"):
             plain = _untranslated(policy.function, guess, source, target)
             transferred = Transferred(
                 policy.name, plain, TransferredPolicy(policy.function, translator)
             )
             runs = [Run(ON_SOURCE, source.task, policy.function)]
-            found["returns"], found["paths"] = _run(
-                config, runs + runs_on(target.task, transferred)
+            found.returns, found.paths = run_episodes(
+                runs + runs_on(target.task, transferred),
+                episodes=config.episodes,
+                seed=config.seed,
+                workers=workers,
+                quiet=quiet,
             )
-    return translator, found
+    return found
 
 
 def _fit_pair(
-    config: TransferConfig, source: Logs, target: Logs, guess: Correspondence | None
+    config: TransferConfig,
+    source: Logs,
+    target: Logs,
+    guess: Correspondence | None,
+    *,
+    quiet: bool,
 ) -> Translator:
-    recipe, pair = config.recipe, (source.episodes, target.episodes)
-    seed, quiet = config.seed, config.quiet
+    recipe, seed, pair = config.recipe, config.seed, (source.episodes, target.episodes)
     if guess is not None and config.method == "cycle":
         return fit_cycle_spaces(*pair, guess, config=recipe.cycle_spaces, seed=seed, quiet=quiet)
     if guess is not None:
@@ -163,28 +192,34 @@ def _scatter(
 
 
 def translate_many(
-    config: TransferConfig, logs: Sequence[Logs], watch: Stopwatch
-) -> tuple[Translator, dict[str, Any]]:
-    """One translator between all tasks, and the part of the result that is about it."""
+    config: TransferConfig, logs: Sequence[Logs], timings: Stopwatch, *, workers: int, quiet: bool
+) -> Found:
+    """Fit one translator between all tasks and find out what it is worth."""
     policies = _task_policies(config, logs)
     _require_use(config, policies)
-    with watch.time("fit"):
+    with timings.time("fit"):
         translator = fit_many(
             [item.episodes for item in logs],
             names=[machine.name for machine in describe(logs)],
             context=config.recipe.context,
             action=config.recipe.action,
             seed=config.seed,
-            quiet=config.quiet,
+            quiet=quiet,
         )
-    found: dict[str, Any] = {
-        "policy": policies[0].name,
-        "skipped": _told(policies),
-        "contexts": _contexts(translator, logs, np.random.default_rng(config.seed)),
-    }
-    with watch.time("evaluate"):
-        found["matrix"] = _matrix(config, logs, policies, translator)
-    return translator, found
+    with timings.time("evaluate"):
+        runs, cells = _matrix_runs(logs, policies, translator)
+        returns: tuple[Returns, ...] = ()
+        if runs:
+            returns, _ = run_episodes(
+                runs, episodes=config.episodes, seed=config.seed, workers=workers, quiet=quiet
+            )
+    return Found(
+        translator=translator,
+        policy=policies[0].name,
+        skipped=_told(policies),
+        matrix=_matrix([machine.name for machine in describe(logs)], cells, returns),
+        contexts=_contexts(translator, logs, np.random.default_rng(config.seed)),
+    )
 
 
 def _task_policies(config: TransferConfig, logs: Sequence[Logs]) -> list[SourcePolicy]:
@@ -207,37 +242,40 @@ def _task_policies(config: TransferConfig, logs: Sequence[Logs]) -> list[SourceP
     return policies
 
 
-def _matrix(
-    config: TransferConfig,
-    logs: Sequence[Logs],
-    policies: Sequence[SourcePolicy],
-    translator: LearnedTranslator,
-) -> dict[str, Any]:
-    """Mean returns of every task's policy on every task, as it is and translated."""
-    cells, runs = [], []
+def _matrix_runs(
+    logs: Sequence[Logs], policies: Sequence[SourcePolicy], translator: LearnedTranslator
+) -> tuple[list[Run], list[tuple[int, int]]]:
+    """Every task's policy on every task, as it is and translated, and which cells these are."""
+    runs, cells = [], []
     for i, policy in enumerate(policies):
         for j, target in enumerate(logs):
             if policy.function and not policy.skipped and target.task:
                 moved = TransferredPolicy(policy.function, translator.between(i, j))
                 runs += runs_on(target.task, Transferred(policy.name, policy.function, moved))
                 cells.append((i, j))
-    returns = _run(config, runs)[0] if runs else ()
-    matrix: dict[str, Any] = {"names": [machine.name for machine in describe(logs)]}
-    for kind, found in (("untranslated", returns[::2]), ("transferred", returns[1::2])):
-        matrix[kind], matrix[f"{kind}_error"] = _table(len(logs)), _table(len(logs))
-        for (i, j), cell in zip(cells, found, strict=True):
-            matrix[kind][i][j] = cell.mean
-            matrix[f"{kind}_error"][i][j] = cell.standard_error
-    return matrix
+    return runs, cells
 
 
-def _table(size: int) -> list[list[float | None]]:
-    return [[None] * size for _ in range(size)]
+def _matrix(
+    names: Sequence[str], cells: Sequence[tuple[int, int]], returns: Sequence[Returns]
+) -> ReturnMatrix:
+    def table(values: Sequence[float]) -> Cells:
+        found = dict(zip(cells, values, strict=True))
+        return tuple(tuple(found.get((i, j)) for j in range(len(names))) for i in range(len(names)))
+
+    before, after = returns[::2], returns[1::2]
+    return ReturnMatrix(
+        names=tuple(names),
+        untranslated=table([item.mean for item in before]),
+        transferred=table([item.mean for item in after]),
+        untranslated_error=table([item.standard_error for item in before]),
+        transferred_error=table([item.standard_error for item in after]),
+    )
 
 
 def _contexts(
     translator: LearnedTranslator, logs: Sequence[Logs], rng: np.random.Generator
-) -> dict[str, Any]:
+) -> Contexts:
     """Contexts of single histories of each task, not averaged."""
     model, points, tasks = translator.model, [], []
     for number, item in enumerate(logs):
@@ -245,17 +283,7 @@ def _contexts(
         contexts = model.encode(rows.context_past)
         points += _rounded(contexts.numpy())
         tasks += [number] * len(contexts)
-    return {"points": points, "tasks": tasks}
-
-
-def _run(config: TransferConfig, runs: Sequence[Run]) -> tuple[tuple[Returns, ...], Paths]:
-    return run_episodes(
-        runs,
-        episodes=config.episodes,
-        seed=config.seed,
-        workers=config.threads,
-        quiet=config.quiet,
-    )
+    return Contexts(points=points, tasks=tasks)
 
 
 def _rounded(values: NDArray[np.float32]) -> list[list[float]]:

@@ -41,6 +41,42 @@ class Machine:
     observation_names: tuple[str, ...] = ()
 
 
+Cells = tuple[tuple[float | None, ...], ...]
+"""One number for each source (row) and target (column); a source without policy has None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReturnMatrix:
+    """Mean returns of every task's policy on every task.
+
+    Attributes:
+        names: The tasks, in the order of rows and columns.
+        untranslated: The policy of the row on the task of the column, as it is.
+        transferred: The same with translated actions.
+        untranslated_error: The standard error of each mean.
+        transferred_error: The same.
+    """
+
+    names: tuple[str, ...]
+    untranslated: Cells
+    transferred: Cells
+    untranslated_error: Cells
+    transferred_error: Cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contexts:
+    """Contexts of single histories, not averaged.
+
+    Attributes:
+        points: The contexts.
+        tasks: The number of each one's task.
+    """
+
+    points: list[list[float]]
+    tasks: list[int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TransferResult:
     """A translator's history: what it was made from, how, and what it is worth.
@@ -60,11 +96,8 @@ class TransferResult:
         returns: Of the episodes run; pairs only.
         skipped: Why episodes were not run (for some of the tasks), None if all were.
         paths: Label → episodes → positions (x, y, z) of the hand; Meta-World only.
-        matrix: "names" of all tasks; "untranslated" and "transferred" mean returns of source i's
-            policy on target j, and their standard errors under the same names with "_error".
-            A task without policy has None in its whole row. Many tasks only, else empty.
-        contexts: "points", contexts of single histories, and "tasks", the number of each one's
-            task. Many tasks only, else empty.
+        matrix: What every task's policy earns on every task; many tasks only.
+        contexts: Some contexts of every task; many tasks only.
         seconds: How long each phase took.
     """
 
@@ -82,8 +115,8 @@ class TransferResult:
     returns: tuple[Returns, ...] = ()
     skipped: str | None = None
     paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
-    matrix: dict[str, Any] = field(default_factory=dict)
-    contexts: dict[str, Any] = field(default_factory=dict)
+    matrix: ReturnMatrix | None = None
+    contexts: Contexts | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -119,7 +152,19 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "returns": tuple(
             Returns(label=r["label"], values=tuple(r["values"])) for r in data["returns"]
         ),
+        "matrix": _matrix(data["matrix"]),
+        "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
     }
+
+
+def _matrix(data: dict[str, Any] | None) -> ReturnMatrix | None:
+    """The matrix; earlier results of pairs have an empty one."""
+    if not data:
+        return None
+    names, cells = tuple(data["names"]), {k: v for k, v in data.items() if k != "names"}
+    return ReturnMatrix(
+        names=names, **{key: tuple(map(tuple, rows)) for key, rows in cells.items()}
+    )
 
 
 def _trust(data: dict[str, Any] | None) -> Trust | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mcat.errors import CannotCreateError
-from mcat.progress import Stopwatch
+from mcat.progress import Notify, Stopwatch, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import io_errors, write_json
 from mcat.transfer.config import TransferConfig
@@ -32,14 +32,23 @@ _RESULT_BYTES = 4_000_000  # of the largest preset, with all pictures
 
 def translate(
     config: TransferConfig,
-    announce: Callable[[str], None] = lambda text: None,
+    out: Path | None = None,
+    *,
+    overwrite: bool = False,
+    quiet: bool = False,
+    notify: Notify = ignore,
+    workers: int = 1,
     add_pages: Callable[[TransferResult, Path], object] = lambda result, folder: None,
 ) -> TransferResult:
     """Load and check the logs, train, run episodes, and write translator and result into a folder.
 
     Args:
         config: What to do.
-        announce: Told what is odd about the logs before training starts.
+        out: The folder to make; None names it after the machines (`default_folder`).
+        overwrite: Replace an earlier result, once this one is whole.
+        quiet: Show no progress.
+        notify: Told what is odd about the logs before training starts.
+        workers: Processes that share the physics; no part of the result.
         add_pages: Writes what else the folder shall hold, before it takes its name.
 
     Raises:
@@ -48,18 +57,18 @@ def translate(
         StorageError: before training, if the disk is full.
         DataError: if the logs cannot be learned from.
     """
-    if config.out is not None:
-        require_replaceable(config.out, overwrite=config.overwrite)
-    watch = Stopwatch()
-    with watch.time("load"):
+    if out is not None:
+        require_replaceable(out, overwrite=overwrite)
+    timings = Stopwatch()
+    with timings.time("load"):
         logs = _load(config)
         machines = describe(logs)
     if config.tasks:
         require_own_names(machines)
     for note in (note for item in logs for note in item.notes):
-        announce(f"note: {note}")
-    out = config.out or default_folder(machines)
-    require_replaceable(out, overwrite=config.overwrite)
+        notify(f"note: {note}")
+    out = out or default_folder(machines)
+    require_replaceable(out, overwrite=overwrite)
 
     import torch  # only now: logs that will not do are told of before the seconds it takes
 
@@ -67,8 +76,8 @@ def translate(
 
     torch.set_num_threads(config.threads)
     job = translate_many if config.tasks else translate_pair
-    with new_folder(out, overwrite=config.overwrite, needed_bytes=_RESULT_BYTES) as folder:
-        translator, found = job(config, logs, watch)
+    with new_folder(out, overwrite=overwrite, needed_bytes=_RESULT_BYTES) as folder:
+        found = job(config, logs, timings, workers=workers, quiet=quiet)
         made_by = provenance()
         result = TransferResult(
             method=config.method,
@@ -78,11 +87,11 @@ def translate(
             provenance=made_by,
             config=config.to_json(),
             machines=machines,
-            fit=translator.report,
-            seconds=watch.seconds,
-            **found,
+            fit=found.translator.report,
+            seconds=timings.seconds,
+            **found.parts(),
         )
-        translator.save(folder / TRANSLATOR_FILE)
+        found.translator.save(folder / TRANSLATOR_FILE)
         write_json(folder / RESULT_FILE, result.to_json())
         add_pages(result, folder)
     return result

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.agents.single.run import train
 from mcat.agents.td3 import TD3
 from mcat.errors import DivergedError
 from mcat.safe_io import load_safetensors
@@ -40,7 +39,7 @@ def test_a_loss_that_goes_at_any_step_leaves_a_finite_checkpoint(tmp_path, comma
         if meta:
             play(out, tiny_config(), **options)
         else:
-            train(test_train.config(out, **options))
+            test_train.go(out, **options)
 
     contents = test_loop.contents if meta else test_train.contents
     work(tmp_path / "clean")

@@ -50,64 +50,63 @@ def done(tmp_path_factory):
     work = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TABLES, "small", SMALL)
-        config = ReproduceConfig(
-            table="small", preset="smoke", seeds=(0, 1), episodes=2, work=work, quiet=True
-        )
+        config = ReproduceConfig(table="small", preset="smoke", seeds=(0, 1), episodes=2)
         said = [[], []]
-        summaries = [reproduce(config, say=calls.append) for calls in said]
-    return config, summaries, said
+        summaries = [reproduce(config, work, quiet=True, notify=calls.append) for calls in said]
+    return work, summaries, said
 
 
 def test_every_method_and_seed_is_in_the_table(done):
     _, (summary, _), _ = done
-    pair, many = summary["rows"]
-    assert set(pair["cells"]) == {ON_SOURCE, UNTRANSLATED, "ours", "cycle"}
-    for cell in pair["cells"].values():
-        assert len(cell["means"]) == 2
-        assert cell["mean"] == pytest.approx(sum(cell["means"]) / 2)
-    assert pair["cells"]["ours"]["means"] != pair["cells"]["cycle"]["means"]
-    assert len(many["matrices"]) == 2
-    assert len(many["matrices"][0]["transferred"]) == 2
+    pair, many = summary.rows
+    assert set(pair.cells) == {ON_SOURCE, UNTRANSLATED, "ours", "cycle"}
+    for cell in pair.cells.values():
+        assert len(cell.means) == 2
+        assert cell.mean == pytest.approx(sum(cell.means) / 2)
+    assert pair.cells["ours"].means != pair.cells["cycle"].means
+    assert len(many.matrices) == 2
+    assert len(many.matrices[0].transferred) == 2
 
 
 def test_what_is_finished_is_not_done_again(done):
-    config, summaries, said = done
+    work, summaries, said = done
     assert sum(line.startswith("collecting") for line in said[0]) == 2  # shared by both rows
     assert sum("seed" in line for line in said[0]) == 6
     assert said[1] == []
-    assert summaries[1]["rows"] == summaries[0]["rows"]
-    assert (config.work / "small/smoke/pair-cycle-seed1/result.json").is_file()
+    assert summaries[1].rows == summaries[0].rows
+    assert (work / "small/smoke/pair-cycle-seed1/result.json").is_file()
 
 
 def test_a_stopped_run_goes_on_where_it_was(done, tmp_path, monkeypatch):
     monkeypatch.setitem(TABLES, "small", SMALL)
     calls = []
 
-    def stop(config, **rest):
+    def stop(config, *rest, **options):
         calls.append(config.seed)
         raise KeyboardInterrupt
 
-    config = ReproduceConfig(table="small", rows=("many",), preset="smoke", seeds=(0,), episodes=1,
-                             work=tmp_path, quiet=True)  # fmt: skip
+    config = ReproduceConfig(table="small", rows=("many",), preset="smoke", seeds=(0,), episodes=1)
     with monkeypatch.context() as patch:
         patch.setattr(module, "translate", stop)
         with pytest.raises(KeyboardInterrupt):
-            reproduce(config)
+            reproduce(config, tmp_path, quiet=True)
     said = []
-    summary = reproduce(config, say=said.append)
+    summary = reproduce(config, tmp_path, quiet=True, notify=said.append)
     assert calls == [0]
     assert not any(line.startswith("collecting") for line in said)
-    assert [row["name"] for row in summary["rows"]] == ["many"]
+    assert [row.name for row in summary.rows] == ["many"]
 
 
 def test_the_page_shows_ours_beside_the_papers(done, tmp_path):
     _, (summary, _), _ = done
     paths = write_reproduction(summary, tmp_path)
     assert [path.suffix for path in paths] == [".json", ".md", ".png"]
-    assert json.loads(paths[0].read_text())["rows"] == json.loads(json.dumps(summary["rows"]))
+    written = json.loads(paths[0].read_text())
+    assert written["rows"] == json.loads(json.dumps(summary.to_json()["rows"]))
+    assert written["rows"][0]["cells"]["ours"]["mean"] == summary.rows[0].cells["ours"].mean
     page = paths[1].read_text()
-    ours = summary["rows"][0]["cells"]["ours"]
-    assert f"{ours['mean']:,.1f} ± {ours['error']:,.1f} [2,937.2 ± 9.5]" in page
+    ours = summary.rows[0].cells["ours"]
+    assert f"{ours.mean:,.1f} ± {ours.error:,.1f} [2,937.2 ± 9.5]" in page
     assert "small.png" in page
     assert "many, seed 1" in page
     assert paths[2].stat().st_size > 10_000
@@ -154,12 +153,12 @@ def small_table(monkeypatch):
     monkeypatch.setitem(TABLES, "small", SMALL)
 
 
-def cell(work, **changes):
+def cell(**changes):
     given = {"rows": ("many",), "seeds": (0,), "episodes": 2} | changes
-    return ReproduceConfig(table="small", preset="smoke", work=work, quiet=True, **given)
+    return ReproduceConfig(table="small", preset="smoke", **given)
 
 
-def spawn(given, said, gate=None):
+def spawn(given, work, said, gate=None):
     """Starts a call in a fork; what it says, and that it trained, goes to the file `said`.
 
     A fork shares the locks that are held at the time, so it waits at a `gate` for ours.
@@ -178,7 +177,8 @@ def spawn(given, said, gate=None):
                     return result
 
                 module.translate = counted
-                reproduce(given, say=lambda text: file.write(f"{text}\n"))
+                notify = lambda text: file.write(f"{text}\n")  # noqa: E731
+                reproduce(given, work, quiet=True, notify=notify)
                 code = 0
         except McatError as error:
             code = error.exit_code
@@ -203,10 +203,10 @@ def everything(work):
 
 
 def test_what_another_process_makes_is_waited_for_and_used(done, small_table, tmp_path):
-    alone, work, said = done[0].work, tmp_path / "work", tmp_path / "said"
+    alone, work, said = done[0], tmp_path / "work", tmp_path / "said"
     shutil.copytree(alone / "logs", work / "logs")
     gate = os.pipe()
-    child = spawn(cell(work), said, gate)
+    child = spawn(cell(), work, said, gate)
     with new_folder(work / CELL) as folder:  # the other process
         os.write(gate[1], b".")
         wait_for("waiting", said)
@@ -222,11 +222,11 @@ def test_what_another_process_makes_is_waited_for_and_used(done, small_table, tm
 
 @pytest.mark.slow
 def test_what_another_process_gives_up_is_done_by_the_one_that_waited(done, small_table, tmp_path):
-    alone, work, said = done[0].work, tmp_path / "work", tmp_path / "said"
+    alone, work, said = done[0], tmp_path / "work", tmp_path / "said"
     (work / "logs").mkdir(parents=True)
     log = work / "logs" / f"{random_log(SOURCE).name}.h5"
     gate = os.pipe()
-    child = spawn(cell(work), said, gate)
+    child = spawn(cell(), work, said, gate)
     with claim_shards(log, {}, lambda shard: True):
         os.write(gate[1], b".")
         wait_for("waiting", said)
@@ -244,8 +244,8 @@ def test_several_calls_share_the_work_and_end_alike(small_table, tmp_path, proce
     for number in range(3):
         work = tmp_path / str(number)
         said = [tmp_path / f"{number}-{i}" for i in range(processes)]
-        all_cells = cell(work, rows=(), seeds=(0, 1))
-        children = [spawn(all_cells, file) for file in said]
+        all_cells = cell(rows=(), seeds=(0, 1))
+        children = [spawn(all_cells, work, file) for file in said]
         assert [code_of(child) for child in children] == [0] * processes
         told = "".join(file.read_text() for file in said)
         assert told.count("trained") == 6  # every cell once

@@ -89,10 +89,10 @@ def test_a_spoiled_log_is_named_before_training(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_dataset("source.h5", own_robot(0), {})
     spoil(tmp_path / name)
-    config = TransferConfig(sources=("source.h5",), targets=(name,), preset="smoke", quiet=True)
+    config = TransferConfig(sources=("source.h5",), targets=(name,), preset="smoke")
     before, started = sorted(tmp_path.iterdir()), time.process_time()
     with pytest.raises(McatError) as caught:
-        translate(config)
+        translate(config, quiet=True)
     assert time.process_time() - started < 2  # a tenth of it is usual
     told = str(caught.value)
     assert name in told
@@ -114,7 +114,7 @@ def test_rewards_that_are_not_there_are_not_matched(columns, message, tmp_path, 
     write_dataset("target.h5", GOOD, {})
     files = {"sources": ("source.h5",), "targets": ("target.h5",)}
     with pytest.raises(DataError, match=message):
-        translate(TransferConfig(**files, preset="smoke", reward_aware=True, quiet=True))
+        translate(TransferConfig(**files, preset="smoke", reward_aware=True), quiet=True)
 
 
 def test_a_policy_that_would_not_be_used_is_refused(tmp_path, monkeypatch):
@@ -123,5 +123,5 @@ def test_a_policy_that_would_not_be_used_is_refused(tmp_path, monkeypatch):
     write_dataset("target.h5", GOOD, {})
     files = {"sources": ("source.h5",), "targets": ("target.h5",)}
     with pytest.raises(UsageError, match=r"cannot simulate the machine of source\.h5"):
-        translate(TransferConfig(**files, preset="smoke", policy="good", quiet=True))
+        translate(TransferConfig(**files, preset="smoke", policy="good"), quiet=True)
     assert len(list(tmp_path.iterdir())) == 2

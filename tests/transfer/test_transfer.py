@@ -27,25 +27,26 @@ def logs(tmp_path_factory):
     return collect_logs(tmp_path_factory.mktemp("logs"))
 
 
-def config(logs, out, **changes):
+def go(logs, out, *, overwrite=False, **changes):
+    """A translation of those logs."""
     files = {"sources": (str(logs / "cheetah0.1.h5"),), "targets": (str(logs / "cheetah0.5.h5"),)}
     if "tasks" in changes:
         files = {}
-    given = {"preset": "smoke", "episodes": EPISODES, "quiet": True, "out": out, **files}
-    return TransferConfig(**given | changes)
+    given = {"preset": "smoke", "episodes": EPISODES, **files}
+    return translate(TransferConfig(**given | changes), out, overwrite=overwrite, quiet=True)
 
 
 @pytest.fixture(scope="module")
 def pair(logs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results") / "pair"
-    return translate(config(logs, folder)), folder
+    return go(logs, folder), folder
 
 
 @pytest.fixture(scope="module")
 def many(logs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("results") / "many"
     tasks = tuple(str(logs / f"cheetah{a}.h5") for a in (0.1, 0.35, 0.5))
-    return translate(config(logs, folder, tasks=tasks)), folder
+    return go(logs, folder, tasks=tasks), folder
 
 
 def test_a_pair_s_result_has_everything(pair, logs):
@@ -99,7 +100,7 @@ def test_returns_are_those_of_the_policies_named(pair):
 
 def test_equal_seeds_give_equal_results(pair, logs, tmp_path):
     result, folder = pair
-    again = translate(config(logs, tmp_path / "again"))
+    again = go(logs, tmp_path / "again")
     assert again.returns == result.returns
     assert again.trust == result.trust
     (first, header), (second, other) = (
@@ -122,28 +123,28 @@ def test_the_scatter_shows_the_translator_at_work(pair, logs):
 def test_many_tasks_fill_the_rows_that_have_a_policy(many):
     result, _ = many
     names = [f"halfcheetah-armature{a}-horizon{HORIZON}" for a in (0.1, 0.35, 0.5)]
-    assert result.matrix["names"] == names == [machine.name for machine in result.machines]
+    assert list(result.matrix.names) == names == [machine.name for machine in result.machines]
     for table in ("untranslated", "transferred", "untranslated_error", "transferred_error"):
-        first, missing, last = result.matrix[table]
+        first, missing, last = getattr(result.matrix, table)
         assert all(isinstance(value, float) for value in first + last)
-        assert missing == [None] * 3  # no policy comes with the package for this one
+        assert missing == (None,) * 3  # no policy comes with the package for this one
     assert "no packaged good policy for halfcheetah-armature0.35" in result.skipped
     assert "with some of the policies" in result.skipped
     assert result.trust is None
     assert not result.returns
-    points, tasks = result.contexts["points"], result.contexts["tasks"]
+    points, tasks = result.contexts.points, result.contexts.tasks
     assert len(points) == len(tasks) <= 600
     assert set(tasks) == {0, 1, 2}
 
 
 def test_many_tasks_are_opened_by_name(many):
     result, folder = many
-    source, other, target = result.matrix["names"]
+    source, other, target = result.matrix.names
     runs = runs_on(cheetah(0.5), open_transfer(folder, "good", cheetah(0.5), source))
     returns, _ = run_episodes(runs, episodes=EPISODES, seed=0, quiet=True)
     assert [r.mean for r in returns] == [
-        result.matrix["untranslated"][0][2],
-        result.matrix["transferred"][0][2],
+        result.matrix.untranslated[0][2],
+        result.matrix.transferred[0][2],
     ]
     long = cheetah(0.35).replace(horizon=1000, delay=500)  # the same machine
     assert open_transfer(folder, "good", long, source).name == f"good of {source}, translated"
@@ -162,7 +163,7 @@ def test_a_result_survives_json(many):
 
 
 def test_the_baseline_is_used_in_the_same_way(logs, tmp_path):
-    result = translate(config(logs, tmp_path / "cycle", method="cycle"))
+    result = go(logs, tmp_path / "cycle", method="cycle")
     assert result.method == "cycle"
     assert result.trust is None
     assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
@@ -182,7 +183,7 @@ def test_the_baseline_takes_a_map_between_other_spaces(logs, tmp_path):
     write_json(tmp_path / "map.json", guess)
     files = {"sources": (str(logs / "own-a.h5"),), "targets": (str(tmp_path / "long.h5"),)}
     given = files | {"map": str(tmp_path / "map.json"), "method": "cycle"}
-    result = translate(config(logs, tmp_path / "out", **given))
+    result = go(logs, tmp_path / "out", **given)
     assert result.fit.curves
     assert not result.scatter  # two actions against three
     translator = Translator.load(tmp_path / "out" / "translator.safetensors")
@@ -197,7 +198,7 @@ def test_in_other_spaces_the_source_policy_acts_by_the_map(tmp_path, logs):
     three = Task("halfcheetah3leg", horizon=HORIZON)
     collect(CollectConfig(task=three, steps=600), None, tmp_path / "three.h5", quiet=True)
     given = {"targets": (str(tmp_path / "three.h5"),), "map": "two-to-three-legs"}
-    result = translate(config(logs, tmp_path / "out", **given))
+    result = go(logs, tmp_path / "out", **given)
     assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
     opened = open_transfer(tmp_path / "out", None, three)
     assert opened.source is None
@@ -321,23 +322,23 @@ def test_folders_are_named_after_the_machines():
 )
 def test_configs_that_make_no_sense(logs, changes, message):
     with pytest.raises(UsageError, match=message):
-        config(logs, None, **changes)
+        go(logs, None, **changes)
 
 
 def test_only_an_earlier_result_is_ever_replaced(pair, logs, tmp_path):
     _, folder = pair
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     with pytest.raises(CannotCreateError, match="exists already"):
-        translate(config(logs, folder))
+        go(logs, folder)
     with pytest.raises(UsageError, match="does not fit halfcheetah"):  # after it was opened
-        translate(config(logs, folder, overwrite=True, policy="scripted:push"))
+        go(logs, folder, overwrite=True, policy="scripted:push")
     assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert [path.name for path in folder.parent.iterdir()] == ["pair"]
 
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "thesis.txt").write_text("precious")
     with pytest.raises(CannotCreateError, match="not the result of a translation"):
-        translate(config(logs, tmp_path / "notes", overwrite=True))
+        go(logs, tmp_path / "notes", overwrite=True)
     assert (tmp_path / "notes" / "thesis.txt").read_text() == "precious"
 
 

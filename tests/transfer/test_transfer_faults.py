@@ -41,10 +41,12 @@ def logs(tmp_path_factory):
     return folder
 
 
-def config(logs, out, **changes):
-    given = {"preset": "smoke", "episodes": 0, "quiet": True} | changes
+def go(logs, out, *, overwrite=False, add_pages=lambda result, folder: None, **changes):
+    """A translation of those logs."""
+    given = {"preset": "smoke", "episodes": 0} | changes
     files = ((str(logs / "a.h5"),), (str(logs / "b.h5"),))
-    return TransferConfig(sources=files[0], targets=files[1], out=out, **given)
+    config = TransferConfig(sources=files[0], targets=files[1], **given)
+    return translate(config, out, overwrite=overwrite, quiet=True, add_pages=add_pages)
 
 
 @pytest.fixture(scope="module")
@@ -52,21 +54,21 @@ def trained(logs, tmp_path_factory):
     """What the job of a translation gives, learned once."""
     found = []
 
-    def job(*args):
-        found.append(real(*args))
+    def job(*args, **options):
+        found.append(real(*args, **options))
         return found[0]
 
     with pytest.MonkeyPatch.context() as patch:
         real = transfer_jobs.translate_pair
         patch.setattr(transfer_jobs, "translate_pair", job)
-        translate(config(logs, tmp_path_factory.mktemp("trained") / "out"))
+        go(logs, tmp_path_factory.mktemp("trained") / "out")
     return found[0]
 
 
 @pytest.fixture
 def quick(trained, monkeypatch):
     """Translations that need not learn: deaths while learning touch no file."""
-    monkeypatch.setattr(transfer_jobs, "translate_pair", lambda *args: trained)
+    monkeypatch.setattr(transfer_jobs, "translate_pair", lambda *args, **options: trained)
     monkeypatch.setattr(transfer, "provenance", lambda: {"command": "mcat"})
 
 
@@ -102,14 +104,14 @@ def check_deaths(folder, work, *, every):
 
 
 def test_a_translation_killed_anywhere_is_repeated_as_if_never_begun(tmp_path, logs, quick):
-    work = lambda: translate(config(logs, tmp_path / "ab"))  # noqa: E731
+    work = lambda: go(logs, tmp_path / "ab")  # noqa: E731
     assert check_deaths(tmp_path, work, every=9) > 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_translation_killed_at_every_file_call(tmp_path, logs, quick):
-    work = lambda: translate(config(logs, tmp_path / "ab"))  # noqa: E731
+    work = lambda: go(logs, tmp_path / "ab")  # noqa: E731
     print(f"{check_deaths(tmp_path, work, every=1)} deaths")
 
 
@@ -117,7 +119,7 @@ def test_a_translation_killed_at_every_file_call(tmp_path, logs, quick):
 @pytest.mark.timeout(3600)
 def test_a_translation_killed_with_all_its_learning_and_pages(tmp_path, logs, monkeypatch):
     monkeypatch.setattr(transfer, "provenance", lambda: {"command": "mcat"})
-    work = lambda: translate(config(logs, tmp_path / "ab"), add_pages=write_page)  # noqa: E731
+    work = lambda: go(logs, tmp_path / "ab", add_pages=write_page)  # noqa: E731
     print(f"{check_deaths(tmp_path, work, every=13)} deaths")
 
 
@@ -125,15 +127,15 @@ def test_a_translation_killed_with_all_its_learning_and_pages(tmp_path, logs, mo
 def test_a_translation_that_replaces_another_leaves_the_old_or_the_new(tmp_path, logs, quick):
     out = tmp_path / "ab"
     for _ in range(2):
-        translate(config(logs, out, seed=1, overwrite=True))
+        go(logs, out, seed=1, overwrite=True)
     old = contents(out)
-    work = lambda: translate(config(logs, out, overwrite=True))  # noqa: E731
+    work = lambda: go(logs, out, overwrite=True)  # noqa: E731
     calls = calls_of(tmp_path, work)
     new = contents(out)
     assert old != new
     at, seen = calls.index("_renameat2") + 1, []
     for death in deaths(calls)[2 * at - 1 : 2 * at + 5]:
-        translate(config(logs, out, seed=1, overwrite=True))
+        go(logs, out, seed=1, overwrite=True)
         assert in_child(work, Faults(tmp_path, killing(*death))) == -signal.SIGKILL
         seen.append(contents(out))
         assert seen[-1] in (old, new)
@@ -146,16 +148,15 @@ def test_a_translation_that_replaces_another_leaves_the_old_or_the_new(tmp_path,
 def check_reproduction(tmp_path, monkeypatch, *, every):
     monkeypatch.setitem(TABLES, "tiny", TINY)
     monkeypatch.setattr(transfer, "provenance", lambda: {"command": "mcat"})
-    given = ReproduceConfig(table="tiny", preset="smoke", seeds=(0,), episodes=1,
-                            work=tmp_path / "work", quiet=True)  # fmt: skip
-    return check_deaths(tmp_path, lambda: reproduce(given), every=every)
+    given = ReproduceConfig(table="tiny", preset="smoke", seeds=(0,), episodes=1)
+    work = lambda: reproduce(given, tmp_path / "work", quiet=True)  # noqa: E731
+    return check_deaths(tmp_path, work, every=every)
 
 
 @pytest.fixture
 def quick_cells(trained, monkeypatch):
-    found = {"policy": "none", "matrix": {}}
-    monkeypatch.setattr(transfer_jobs, "translate_many", lambda *args: (trained[0], found))
-    monkeypatch.setattr(reproducing, "summarise", lambda config: {})
+    monkeypatch.setattr(transfer_jobs, "translate_many", lambda *args, **options: trained)
+    monkeypatch.setattr(reproducing, "summarise", lambda config, out: None)
 
 
 def test_a_reproduction_killed_anywhere_goes_on(tmp_path, monkeypatch, quick_cells):
@@ -179,7 +180,7 @@ def test_a_reproduction_killed_with_all_its_learning(tmp_path, monkeypatch):
 
 @pytest.fixture
 def never(monkeypatch):
-    def job(*args):
+    def job(*args, **options):
         pytest.fail("learned")
 
     monkeypatch.setattr(transfer_jobs, "translate_pair", job)
@@ -187,13 +188,13 @@ def never(monkeypatch):
 
 def test_a_second_translation_to_one_folder_is_refused_before_it_learns(tmp_path, logs, never):
     with new_folder(tmp_path / "ab"), pytest.raises(BusyError, match="ab is being written"):
-        translate(config(logs, tmp_path / "ab"))
+        go(logs, tmp_path / "ab")
 
 
 def test_a_disk_without_space_is_noticed_before_learning(tmp_path, logs, never):
     with small_disk(tmp_path / "disk", "2M"):
         with pytest.raises(StorageError, match="4 MB are needed"):
-            translate(config(logs, tmp_path / "disk/ab"))
+            go(logs, tmp_path / "disk/ab")
         assert os.listdir(tmp_path / "disk") == []
 
 
@@ -204,7 +205,7 @@ def test_a_folder_that_holds_more_than_a_result_is_not_replaced(tmp_path, logs, 
         (out / name).write_text("precious")
     before = {path.name: path.read_text() for path in out.iterdir()}
     with pytest.raises(CannotCreateError, match=r"holds thesis\.txt"):
-        translate(config(logs, out, overwrite=True))
+        go(logs, out, overwrite=True)
     assert {path.name: path.read_text() for path in out.iterdir()} == before
 
 
@@ -215,7 +216,7 @@ def test_a_folder_that_holds_more_than_a_result_is_not_replaced(tmp_path, logs, 
 def test_a_result_that_does_not_fit_leaves_nothing(tmp_path, logs, quick, limit):
     def work():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        translate(config(logs, tmp_path / "ab"))
+        go(logs, tmp_path / "ab")
 
     assert in_child(work) == 74
     assert os.listdir(tmp_path) == []
@@ -226,14 +227,14 @@ def test_a_disk_that_fills_meanwhile_leaves_nothing(tmp_path, logs, quick, monke
     disk = tmp_path / "disk"
     job = transfer_jobs.translate_pair
 
-    def filling(*args):
+    def filling(*args, **options):
         (disk / "filler").write_bytes(b"\0" * (shutil.disk_usage(disk).free - left))
-        return job(*args)
+        return job(*args, **options)
 
     monkeypatch.setattr(transfer_jobs, "translate_pair", filling)
     with small_disk(disk, "5M"):
         with pytest.raises(StorageError, match="free some space"):
-            translate(config(logs, disk / "ab"))
+            go(logs, disk / "ab")
         assert os.listdir(disk) == ["filler"]
 
 
@@ -245,7 +246,7 @@ def test_one_of_several_racing_translations_wins(tmp_path, logs, quick):
         for _ in range(3):
             child = os.fork()
             if child == 0:
-                os._exit(in_child(lambda out=out: translate(config(logs, out))))
+                os._exit(in_child(lambda out=out: go(logs, out)))
             children.append(child)
         codes = sorted(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
         assert codes == [0, 73, 73]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,97 +14,88 @@ from mcat.agents.meta.algorithm import Arena
 from mcat.agents.meta.config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.mcat import MCAT
-from mcat.agents.runs.folder import create_run_folder, remove_stale_files, require_free_folder
-from mcat.agents.runs.record import RECORD_FILE, RECORD_FORMAT, read_record
-from mcat.config import differences, from_json, overlay, to_json
+from mcat.agents.runs.claim import Claim, claimed_run, has_run
+from mcat.agents.runs.record import RECORD_FILE, read_record
+from mcat.config import differences, from_json, to_json
 from mcat.errors import DataError, UsageError
-from mcat.formats import stamp
 from mcat.interrupts import Interrupts
-from mcat.provenance import note_other_code, provenance
-from mcat.safe_io import read_json, write_json
-from mcat.workplaces import claimed
+from mcat.progress import Notify, ignore
 
 
 def metatrain(
     config: MetaTrainConfig,
     out: Path,
     *,
+    resume: bool = False,
+    quiet: bool = False,
+    notify: Notify = ignore,
     preset: str = "custom",
-    quiet: bool = False,
 ) -> MetaTrainResult:
-    """Train one policy for all tasks of a family, in a new folder.
-
-    Raises:
-        DivergedError: if a loss is not finite; the last good checkpoint is kept.
-        StoppedError: if a signal came; the run can be resumed.
-    """
-    require_free_folder(out)
-    with Interrupts() as stop:
-        trainer = _trainer(config, out)
-        create_run_folder(out)
-        with claimed(out / ".lock", str(out)):
-            remove_stale_files(out)
-            record = {
-                **stamp(RECORD_FORMAT),
-                "kind": "metatrain",
-                "preset": preset,
-                "config": to_json(config),
-                "arena": _described(trainer.arena),
-                **provenance(),
-            }
-            write_json(out / RECORD_FILE, record, overwrite=True)
-            return trainer.run(stop, quiet=quiet)
-
-
-def resume_run(
-    out: Path,
-    changes: Mapping[str, Any] | None = None,
-    *,
-    quiet: bool = False,
-    announce: Callable[[str], None] = lambda text: None,
-) -> MetaTrainResult:
-    """Go on with the run in `out`, exact to the bit; one that is finished says what it earned.
+    """Train one policy for all tasks of a family.
 
     Args:
+        config: The settings of the run.
         out: Its folder.
-        changes: To its config; only `steps` may change.
+        resume: Go on with the run that is there, exact to the bit; start if there is none. One
+            that is finished says what it earned. Of the settings only `RESUME_MAY_CHANGE` may
+            differ.
         quiet: Show no progress.
-        announce: Told what is odd: other code, a damaged checkpoint.
+        notify: Told what is odd on going on: other code, a damaged checkpoint.
+        preset: What the record calls the settings.
 
     Raises:
-        DataError: if its record, its checkpoints and what they build on do not belong together.
-        UsageError: if anything else shall change, or there shall be fewer steps than were made.
+        CannotCreateError: if there is something at `out`.
+        DataError: if the record, the checkpoints and the rounds of a run do not belong together.
+        DivergedError: if a loss is not finite; the last good checkpoint is kept.
+        StoppedError: if a signal came; the run can be resumed.
+        UsageError: if the run that is there has other settings, or made more steps already.
     """
-    read_record(out, kinds=("metatrain",))  # refuses what is not one
-    record: dict[str, Any] = read_json(out / RECORD_FILE)
-    try:
-        old = from_json(MetaTrainConfig, record["config"])
-    except DataError as error:
-        raise DataError(f"{out / RECORD_FILE}: {error}") from error
-    config = overlay(old, changes or {})
-    fixed = [
-        line
-        for line in differences(to_json(old), to_json(config))
-        if line.partition(":")[0] not in RESUME_MAY_CHANGE
-    ]
-    if fixed:
-        raise UsageError(f"{out} was started otherwise ({'; '.join(fixed)}): start another run")
-    note_other_code(record, announce)
+    has_run(out, resume=resume)
     with Interrupts() as stop:
-        trainer = _trainer(config, out)
-        if odd := differences(record["arena"], _described(trainer.arena)):
-            raise DataError(
-                f"{out / RECORD_FILE}: its tasks are not those of its family ({'; '.join(odd)})"
-            )
-        with claimed(out / ".lock", str(out)):
-            remove_stale_files(out)
-            trainer.restore(announce)
-            if trainer.step >= config.steps and (config.steps < old.steps or not trainer.earned):
-                raise UsageError(
-                    f"{out} has made {trainer.step:,} steps already: ask for more with --steps"
-                )
-            write_json(out / RECORD_FILE, record | {"config": to_json(config)}, overwrite=True)
+        trainer = _trainer(config, out)  # refuses what cannot work before anything is made
+        tasks = _described(trainer.arena)
+        with claimed_run(
+            out,
+            "metatrain",
+            to_json(config),
+            resume=resume,
+            may_change=RESUME_MAY_CHANGE,
+            notify=notify,
+            preset=preset,
+            arena=tasks,
+        ) as claim:
+            if claim.going_on:
+                _restore(trainer, claim, tasks, notify)
+            claim.write_record()
             return trainer.run(stop, quiet=quiet)
+
+
+def read_config(folder: Path) -> MetaTrainConfig:
+    """The settings of a run of `mcat metatrain`, for going on with it.
+
+    Raises:
+        MissingInputError: if the folder holds none.
+        DataError: if it is another command's or damaged.
+    """
+    record = read_record(folder, kinds=("metatrain",))
+    try:
+        return from_json(MetaTrainConfig, record.config)
+    except DataError as error:
+        raise DataError(f"{folder / RECORD_FILE}: {error}") from error
+
+
+def _restore(trainer: MetaTrainer, claim: Claim, tasks: dict[str, Any], notify: Notify) -> None:
+    if odd := differences(claim.record["arena"], tasks):
+        raise DataError(
+            f"{claim.out / RECORD_FILE}: its tasks are not those of its family ({'; '.join(odd)})"
+        )
+    before = read_config(claim.out).steps
+    trainer.restore(notify)
+    steps = trainer.config.steps
+    if trainer.step >= steps and (steps < before or not trainer.earned):
+        raise UsageError(
+            f"{claim.out} has made {trainer.step:,} steps already: ask for more with --steps"
+        )
 
 
 def _described(arena: Arena) -> dict[str, Any]:

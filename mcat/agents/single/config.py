@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from mcat.agents.configs import CrossQConfig, LearnerKind, TD3Config
 from mcat.agents.lengths import check_limits
 from mcat.agents.limits import require_bearable
-from mcat.config import to_json, typed
+from mcat.config import to_json
 from mcat.envs.tasks import Task
-from mcat.errors import DataError, UsageError
+from mcat.errors import UsageError
 
 # What may differ when a run goes on; everything else would make it another run.
 RESUME_MAY_CHANGE = frozenset({"steps", "snapshots", "checkpoint_every"})
@@ -38,7 +36,6 @@ class TrainConfig:
 
     Attributes:
         task: The task; rewards are dense if its delay is 1.
-        out: The run's folder; made anew, or gone on with if `resume`.
         steps: Environment steps in all.
         snapshots: Steps at which the policy is saved; the last step always is.
         learner: CrossQ, or TD3 as in the paper.
@@ -54,7 +51,6 @@ class TrainConfig:
     """
 
     task: Task
-    out: Path
     steps: int = 300_000
     snapshots: tuple[int, ...] = ()
     seed: int = 0
@@ -72,8 +68,6 @@ class TrainConfig:
     threads: int = 1
     td3: TD3Config = field(default_factory=TD3Config)
     crossq: CrossQConfig = field(default_factory=CrossQConfig)
-    resume: bool = False
-    quiet: bool = False
 
     def __post_init__(self) -> None:
         for name in (
@@ -86,7 +80,7 @@ class TrainConfig:
         ):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        require_bearable(self.to_dict())
+        require_bearable(to_json(self))
         if self.episode_lengths is not None:
             check_limits(self.episode_lengths)
         if self.seed < 0:
@@ -99,29 +93,8 @@ class TrainConfig:
         if late:
             raise UsageError(f"snapshot {late[0]} is outside the run's {self.steps} steps")
 
-    def to_dict(self) -> dict[str, Any]:
-        """What `run.json` keeps: all that the numbers of the run depend on."""
-        values = to_json(self) | {"task": self.task.to_dict()}
-        return {key: v for key, v in values.items() if key not in ("out", "resume", "quiet")}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any], out: Path) -> TrainConfig:
-        """The config of which `to_dict` made `values`.
-
-        Raises:
-            DataError: if it is not one.
-        """
-        try:
-            task = Task.from_dict(values["task"])
-            others = {key: value for key, value in values.items() if key != "task"}
-            return cls(task=task, out=out, **typed(cls, others))
-        except KeyError as error:
-            raise DataError(f"it lacks {error}") from error
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(str(error)) from error
-
     @property
     def settings(self) -> dict[str, Any]:
         """What makes it this run and no other."""
-        values = self.to_dict()
+        values = to_json(self)
         return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}

@@ -1,7 +1,7 @@
 """One task being learned: the step, and a state that can be saved between any two of them.
 
 A checkpoint may fall into the middle of an episode: it keeps the episode's seed, and the replay
-has its actions, which is enough to bring it back (`rollout.Episode`).
+has its actions, which is enough to bring it back (`Episode`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mcat.agents.runs.folder import (
 from mcat.agents.single.config import TrainConfig
 from mcat.agents.single.episode import Episode
 from mcat.agents.single.rewards import Rewards
+from mcat.config import to_json
 from mcat.errors import DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
@@ -79,8 +80,8 @@ class TrainResult:
 class Trainer:
     """The state of a run between two steps, and the step."""
 
-    def __init__(self, config: TrainConfig) -> None:
-        self.config = config
+    def __init__(self, config: TrainConfig, out: Path) -> None:
+        self.config, self.out = config, out
         self.episode = Episode(config.task)
         spec = config.task.spec
         # One stream per consumer, so that none depends on how much another has drawn.
@@ -106,22 +107,22 @@ class Trainer:
         self.loss_sums = torch.zeros(2, dtype=torch.float64)
         self.loss_count = 0
         self.latest_returns: list[float] = []
-        self.checkpoints = config.out / "checkpoints"
-        self.segments = config.out / "replay"
-        self.log = Log(config.out / "metrics.csv", COLUMNS)
+        self.checkpoints = self.out / "checkpoints"
+        self.segments = self.out / "replay"
+        self.log = Log(self.out / "metrics.csv", COLUMNS)
         self._begin_episode()
 
-    def run(self, stop: Interrupts) -> None:
+    def run(self, stop: Interrupts, *, quiet: bool = False) -> None:
         """Go on to the configured number of steps."""
         config = self.config
-        with io_errors(config.out, "write"):
+        with io_errors(self.out, "write"):
             self.checkpoints.mkdir(exist_ok=True)
             self.segments.mkdir(exist_ok=True)
         started, before = time.monotonic(), self.seconds
         label = f"training {config.task.label()}"
         with (
             Metrics(self.log, until=self.step) as metrics,
-            Progress(label, config.steps, "steps", done=self.step, quiet=config.quiet) as progress,
+            Progress(label, config.steps, "steps", done=self.step, quiet=quiet) as progress,
         ):
             while self.step < config.steps:
                 self._one_step()
@@ -138,7 +139,7 @@ class Trainer:
                     self.save()
                     raise stop.error(
                         f"stopped after {self.step} steps, all saved:"
-                        f" mcat train --resume {config.out} goes on"
+                        f" mcat train --resume {self.out} goes on"
                     )
 
     def result(self) -> TrainResult:
@@ -146,7 +147,7 @@ class Trainer:
         steps = sorted({*self.config.snapshots, self.config.steps})
         paths = map(self._policy_path, steps)
         return TrainResult(
-            out=self.config.out,
+            out=self.out,
             # A snapshot asked for on resuming may lie before the step the run had reached.
             policies=tuple(path for path in paths if path.is_file()),
             mean_return=float(np.mean(self.latest_returns)),
@@ -254,14 +255,14 @@ class Trainer:
             "mean_return": float(np.mean(self.latest_returns)),
             "returns": self.latest_returns,
             "seed": self.config.seed,
-            "config": self.config.to_dict(),
+            "config": to_json(self.config),
             **provenance(),
         }
         path = self._policy_path(self.step)
         save_policy(path, self.agent.actor, self.config.task, metadata, overwrite=True)
 
     def _policy_path(self, step: int) -> Path:
-        return self.config.out / f"policy-{step}.safetensors"
+        return self.out / f"policy-{step}.safetensors"
 
     # --- checkpoints ----------------------------------------------------------------------
 
@@ -287,7 +288,7 @@ class Trainer:
         }
         save_checkpoint(self.checkpoints, self.step, tensors, state, self.config.settings)
 
-    def resume(self, announce: Callable[[str], None] = lambda text: None) -> None:
+    def restore(self, announce: Callable[[str], None] = lambda text: None) -> None:
         """Restore the newest sound checkpoint; a run stopped before its first starts again."""
         checkpoint = load_checkpoint(self.checkpoints, self.config.settings, announce)
         if checkpoint is None:
@@ -304,7 +305,7 @@ class Trainer:
             if step > steps or gone:
                 but = f", but {self._policy_path(step).name} is not there" if gone else ""
                 raise UsageError(
-                    f"{self.config.out} has made {step} steps already{but}: ask for more by --steps"
+                    f"{self.out} has made {step} steps already{but}: ask for more by --steps"
                 )
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mcat.paper.summary import RowSummary, Summary
 from mcat.reports.figures import new_figure, png, style
 from mcat.reports.translation.figures import draw_heat_map
 from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
@@ -21,28 +23,28 @@ _COLOURS = {
 }
 
 
-def draw_summary(summary: dict[str, Any]) -> bytes:
+def draw_summary(summary: Summary) -> bytes:
     """Bars for rows of pairs, a map for each set of tasks; the paper's numbers as diamonds."""
-    rows = summary["rows"]
-    figure = new_figure(summary["title"], 3.4 if rows and rows[0]["cells"] else 4.6)
+    rows = summary.rows
+    figure = new_figure(summary.title, 3.4 if rows and rows[0].cells else 4.6)
     for number, row in enumerate(rows):
         axes = figure.add_subplot(1, len(rows), number + 1)
-        if row["cells"]:
+        if row.cells:
             _bars(axes, row, first=number == 0)
         else:
-            draw_heat_map(axes, row["matrices"][0])
-        axes.set_title(row["name"], loc="left", fontsize=9)
-    if rows and rows[0]["cells"]:
+            draw_heat_map(axes, row.matrices[0])
+        axes.set_title(row.name, loc="left", fontsize=9)
+    if rows and rows[0].cells:
         _legend(figure, rows)
     return png(figure)
 
 
-def _bars(axes: Axes, row: dict[str, Any], *, first: bool) -> None:
+def _bars(axes: Axes, row: RowSummary, *, first: bool) -> None:
     style(axes)
-    names = [name for name in _COLOURS if name in row["cells"]]
+    names = [name for name in _COLOURS if name in row.cells]
     for place, name in enumerate(names):
-        cell, printed = row["cells"][name], row["printed"].get(name)
-        axes.bar(place, cell["mean"], yerr=cell["error"], color=_COLOURS[name], width=0.7,
+        cell, printed = row.cells[name], row.printed.get(name)
+        axes.bar(place, cell.mean, yerr=cell.error, color=_COLOURS[name], width=0.7,
                  ecolor="#333333", capsize=2)  # fmt: skip
         if printed:
             axes.plot(place, printed[0], "D", markersize=5, markerfacecolor="white",
@@ -53,11 +55,11 @@ def _bars(axes: Axes, row: dict[str, Any], *, first: bool) -> None:
         axes.set_ylabel("mean return")
 
 
-def _legend(figure: Figure, rows: list[dict[str, Any]]) -> None:
+def _legend(figure: Figure, rows: Sequence[RowSummary]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    shown = [name for name in _COLOURS if any(name in row["cells"] for row in rows)]
+    shown = [name for name in _COLOURS if any(name in row.cells for row in rows)]
     handles: list[Any] = [Patch(color=_COLOURS[name], label=name) for name in shown]
     handles.append(Line2D([], [], marker="D", linestyle="", markerfacecolor="white",
                           markeredgecolor="black", label="paper"))  # fmt: skip

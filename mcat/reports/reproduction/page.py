@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from mcat.paper.summary import Cell, RowSummary, Summary
+from mcat.paper.tables import Numbers
 from mcat.reports.translation.verdict import improvement
 from mcat.safe_io import ensure_writable_output, io_errors, new_file, write_json
-from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.transfer.result import ON_SOURCE, UNTRANSLATED, ReturnMatrix
 
 COLUMNS = {
     ON_SOURCE: "source policy on source",
@@ -30,12 +32,12 @@ def require_writable(folder: Path, table: str) -> None:
     ensure_writable_output(folder / f"{table}.json", overwrite=True)
 
 
-def write_reproduction(summary: dict[str, Any], folder: Path) -> list[Path]:
+def write_reproduction(summary: Summary, folder: Path) -> list[Path]:
     """Write `<table>.json`, `.md` and, with matplotlib, `.png`; earlier ones are replaced."""
-    require_writable(folder, summary["table"])
-    paths = [folder / f"{summary['table']}.{end}" for end in ("json", "md")]
-    write_json(paths[0], summary, overwrite=True)
-    picture = folder / f"{summary['table']}.png"
+    require_writable(folder, summary.table)
+    paths = [folder / f"{summary.table}.{end}" for end in ("json", "md")]
+    write_json(paths[0], summary.to_json(), overwrite=True)
+    picture = folder / f"{summary.table}.png"
     drawn = importlib.util.find_spec("matplotlib") is not None
     if drawn:
         from mcat.reports.reproduction.figures import draw_summary
@@ -49,44 +51,44 @@ def write_reproduction(summary: dict[str, Any], folder: Path) -> list[Path]:
     return paths
 
 
-def markdown(summary: dict[str, Any], picture: str | None) -> str:
+def markdown(summary: Summary, picture: str | None) -> str:
     """The page of one table."""
-    rows = summary["rows"]
-    parts = [f"# {summary['title']}", _how(summary)]
+    rows = summary.rows
+    parts = [f"# {summary.title}", _how(summary)]
     if picture:
-        parts.append(f"![{summary['title']}]({picture})")
-    if any(row["cells"] for row in rows):
+        parts.append(f"![{summary.title}]({picture})")
+    if any(row.cells for row in rows):
         parts.append(_table(rows))
     for row in rows:
-        for seed, matrix in zip(summary["seeds"], row["matrices"], strict=False):
-            parts.append(f"## {row['name']}, seed {seed}\n\n" + _matrix(matrix))
+        for seed, matrix in zip(summary.seeds, row.matrices, strict=False):
+            parts.append(f"## {row.name}, seed {seed}\n\n" + _matrix(matrix))
     return "\n\n".join(parts) + "\n"
 
 
-def _how(summary: dict[str, Any]) -> str:
-    seeds = ", ".join(map(str, summary["seeds"]))
-    commits = sorted({commit[:10] for row in summary["rows"] for commit in row["commits"]})
+def _how(summary: Summary) -> str:
+    seeds = ", ".join(map(str, summary.seeds))
+    commits = sorted({commit[:10] for row in summary.rows for commit in row.commits})
     return (
-        f"`mcat reproduce {summary['table']} --preset {summary['preset']}`, seeds {seeds},"
-        f" {summary['episodes']} episodes a policy and seed, commit {', '.join(commits)}.\n"
+        f"`mcat reproduce {summary.table} --preset {summary.preset}`, seeds {seeds},"
+        f" {summary.episodes} episodes a policy and seed, commit {', '.join(commits)}.\n"
         "Numbers are mean returns ± standard error over seeds; the paper's are in brackets."
     )
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    shown = [name for name in COLUMNS if any(name in row["cells"] for row in rows)]
+def _table(rows: Sequence[RowSummary]) -> str:
+    shown = [name for name in COLUMNS if any(name in row.cells for row in rows)]
     lines = [["", *(COLUMNS[name] for name in shown), "ours / untranslated", "minutes (ours)"]]
     for row in rows:
-        cells = [_cell(row["cells"].get(name), row["printed"].get(name)) for name in shown]
-        ratio = _ratio(row["cells"])
-        minutes = f"{row['seconds'].get('ours', 0) / 60:.1f}"
-        lines.append([row["name"], *cells, ratio, minutes])
+        cells = [_cell(row.cells.get(name), row.printed.get(name)) for name in shown]
+        ratio = _ratio(row.cells)
+        minutes = f"{row.seconds.get('ours', 0) / 60:.1f}"
+        lines.append([row.name, *cells, ratio, minutes])
     return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]),
                                                               *lines[1:]])  # fmt: skip
 
 
-def _cell(found: dict[str, Any] | None, printed: list[float | None] | None) -> str:
-    ours = "" if found is None else _number(found["mean"], found["error"])
+def _cell(found: Cell | None, printed: Numbers | None) -> str:
+    ours = "" if found is None else _number(found.mean, found.error)
     return f"{ours} [{_number(*printed)}]" if printed else ours
 
 
@@ -94,20 +96,20 @@ def _number(mean: float | None, error: float | None) -> str:
     return f"{mean:,.1f}" + ("" if error is None else f" ± {error:,.1f}")
 
 
-def _ratio(cells: dict[str, Any]) -> str:
-    if "ours" not in cells or UNTRANSLATED not in cells or cells[UNTRANSLATED]["mean"] <= 0:
+def _ratio(cells: dict[str, Cell]) -> str:
+    if "ours" not in cells or UNTRANSLATED not in cells or cells[UNTRANSLATED].mean <= 0:
         return ""
-    return f"{cells['ours']['mean'] / cells[UNTRANSLATED]['mean']:.2f}"
+    return f"{cells['ours'].mean / cells[UNTRANSLATED].mean:.2f}"
 
 
-def _matrix(matrix: dict[str, Any]) -> str:
+def _matrix(matrix: ReturnMatrix) -> str:
     """Improvement in percent, and both returns, of every source's policy on every target."""
-    names, (gains, _) = matrix["names"], improvement(matrix)
+    names, (gains, _) = matrix.names, improvement(matrix)
     lines = ["| from \\ to | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for i, name in enumerate(names):
         cells = []
         for j in range(len(names)):
-            before, after = matrix["untranslated"][i][j], matrix["transferred"][i][j]
+            before, after = matrix.untranslated[i][j], matrix.transferred[i][j]
             cells.append(
                 "" if before is None
                 else f"{gains[i, j]:+.0f} % ({before:,.0f} → {after:,.0f})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -29,7 +28,7 @@ from mcat.reports.figures import (
 from mcat.reports.sections import Section
 from mcat.reports.translation.sections import EFFECTS, SPREADS, curves, partners, state_names
 from mcat.reports.translation.verdict import improvement
-from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
+from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, ReturnMatrix, TransferResult
 
 Array = NDArray[np.float64]
 
@@ -68,16 +67,17 @@ def _returns(result: TransferResult, title: str) -> Figure:
 
 
 def _heat_map(result: TransferResult, title: str) -> Figure:
-    names = result.matrix["names"]
+    assert result.matrix is not None
+    names = result.matrix.names
     side, room = 0.7 * len(names), 0.07 * max(map(len, names))
     figure = new_figure(title, side + 0.7 * room + 1.4, max(5.6, side + room + 2))
     draw_heat_map(figure.add_subplot(facecolor="#F0F0F0"), result.matrix)
     return figure
 
 
-def draw_heat_map(axes: Axes, matrix: dict[str, Any]) -> None:
+def draw_heat_map(axes: Axes, matrix: ReturnMatrix) -> None:
     """The improvement from every task to every other."""
-    names = [plain(name) for name in matrix["names"]]
+    names = [plain(name) for name in matrix.names]
     gains, clear = improvement(matrix)
     style(axes, grid=None)
     # Beyond doubling or losing everything all are equally blue or red.
@@ -219,9 +219,10 @@ def _paths(result: TransferResult, title: str) -> Figure:
 def _contexts(result: TransferResult, title: str) -> Figure:
     from matplotlib import colormaps
 
-    points = np.array(result.contexts["points"], dtype=np.float64)
+    assert result.contexts is not None
+    points = np.array(result.contexts.points, dtype=np.float64)
     step = -(-len(points) // TSNE_POINTS)
-    points, tasks = points[::step], np.array(result.contexts["tasks"])[::step]
+    points, tasks = points[::step], np.array(result.contexts.tasks)[::step]
     places, caption = project(points, result.seed)
     figure = new_figure(title, 4.4)
     axes = style(figure.add_subplot(), grid=None)

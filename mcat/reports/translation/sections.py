@@ -64,7 +64,8 @@ def _returns(result: TransferResult) -> Section:
 
 
 def _heat_map(result: TransferResult) -> Section:
-    names = result.matrix["names"]
+    assert result.matrix is not None
+    names = result.matrix.names
     gains, clear = improvement(result.matrix)
     rows = [("policy of ↓ run on →", *names)] + [
         (name, *(percent(*cell) for cell in zip(*row, strict=True)))
@@ -291,7 +292,8 @@ def _gap(paths: Sequence[ArrayLike], home: Sequence[ArrayLike]) -> float:
 
 
 def _contexts(result: TransferResult) -> Section:
-    points, tasks = np.array(result.contexts["points"]), np.array(result.contexts["tasks"])
+    assert result.contexts is not None
+    points, tasks = np.array(result.contexts.points), np.array(result.contexts.tasks)
     names = {task: machine.name for task, machine in enumerate(result.machines)}
     finding, rows = told_apart(points, tasks, names)
     return Section(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.evaluation import Returns
-from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
+from mcat.transfer.result import (
+    ON_SOURCE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    ReturnMatrix,
+    TransferResult,
+)
 
 Array = NDArray[np.float64]
 
@@ -32,7 +38,7 @@ def mean_and_error(returns: Returns) -> str:
 
 def verdict(result: TransferResult) -> Verdict:
     """The transferred policy against the source policy left as it is."""
-    if result.matrix:
+    if result.matrix is not None:
         return _of_pairs(result.matrix)
     by_label = {returns.label: returns for returns in result.returns}
     if UNTRANSLATED in by_label and TRANSFERRED in by_label:
@@ -73,22 +79,27 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
     return Verdict(tone="good", headline="Translation helped", details=details)
 
 
-def improvement(matrix: dict[str, Any]) -> tuple[Array, NDArray[np.bool_]]:
+def improvement(matrix: ReturnMatrix) -> tuple[Array, NDArray[np.bool_]]:
     """Per source (row) and target (column) the gain in percent, and whether it is no chance.
 
     The gain is 100·(transferred − untranslated) / max(|untranslated|, 1), NaN for a pair that was
     not evaluated.
     """
     before, after, before_error, after_error = (
-        np.array(matrix[name], dtype=np.float64)  # None becomes NaN
-        for name in ("untranslated", "transferred", "untranslated_error", "transferred_error")
+        np.array(cells, dtype=np.float64)  # None becomes NaN
+        for cells in (
+            matrix.untranslated,
+            matrix.transferred,
+            matrix.untranslated_error,
+            matrix.transferred_error,
+        )
     )
     gain = after - before
     clear = np.abs(gain) > 2 * np.hypot(before_error, after_error)
     return 100 * gain / np.maximum(np.abs(before), 1), clear
 
 
-def _of_pairs(matrix: dict[str, Any]) -> Verdict:
+def _of_pairs(matrix: ReturnMatrix) -> Verdict:
     percent, clear = improvement(matrix)
     different = ~np.eye(len(percent), dtype=bool) & np.isfinite(percent)
     gains = percent[different]

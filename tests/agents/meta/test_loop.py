@@ -21,7 +21,7 @@ from mcat.agents.meta.algorithm import Arena
 from mcat.agents.meta.config import PRESETS, MetaTrainConfig
 from mcat.agents.meta.evaluation import Evaluation
 from mcat.agents.meta.rounds import load_rounds, save_round
-from mcat.agents.meta.run import metatrain, resume_run
+from mcat.agents.meta.run import metatrain, read_config
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.runs import folder as runs
 from mcat.agents.runs.record import read_record
@@ -30,6 +30,7 @@ from mcat.config import overlay, to_json
 from mcat.datasets.arrays import DTYPES
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
 from mcat.interrupts import Interrupts
+from mcat.progress import ignore
 from mcat.safe_io import digest, load_safetensors, save_safetensors
 from mcat.translator.action import ActionTraining
 from tests.agents.meta.point_mass import (
@@ -292,6 +293,12 @@ def test_every_kind_of_run_goes_on_exactly_from_its_middle(tmp_path, changes):
 # --- the entry points -------------------------------------------------------------------------
 
 
+def go_on(out: Path, changes=(), notify=ignore):
+    """`metatrain`, with the run that is in `out`."""
+    config = overlay(read_config(out), dict(changes))
+    return metatrain(config, out, resume=True, quiet=True, notify=notify)
+
+
 @pytest.fixture
 def point_masses(monkeypatch):
     """`metatrain` itself, with point masses in place of the family's robots."""
@@ -299,7 +306,7 @@ def point_masses(monkeypatch):
     monkeypatch.setattr(entry, "GOOD_ENOUGH", {})
 
 
-def test_metatrain_and_resume_run_make_the_run_of_the_trainer(tmp_path, clean, point_masses):
+def test_metatrain_in_two_parts_makes_the_run_of_the_trainer(tmp_path, clean, point_masses):
     out = tmp_path / "run"
     result = metatrain(tiny_config(steps=180), out, preset="tiny", quiet=True)
     assert result.policy == out / "policy.safetensors"
@@ -308,7 +315,7 @@ def test_metatrain_and_resume_run_make_the_run_of_the_trainer(tmp_path, clean, p
     stale = out / f"checkpoints/.step-7.safetensors.part-{'0' * 32}"
     stale.write_bytes(b"what a killed process left")
     said: list[str] = []
-    resume_run(out, {"steps": 360}, quiet=True, announce=said.append)
+    go_on(out, {"steps": 360}, said.append)
     assert said == []
     assert not stale.exists()
     assert contents(out)["episodes"] == clean[1]["episodes"]
@@ -324,16 +331,16 @@ def test_metatrain_and_resume_run_make_the_run_of_the_trainer(tmp_path, clean, p
 def test_a_finished_run_is_not_trained_again(tmp_path, point_masses):
     metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     before = contents(tmp_path / "run")
-    result = resume_run(tmp_path / "run", quiet=True)
+    result = go_on(tmp_path / "run")
     assert result.train_return == float(rows(tmp_path / "run/metrics.csv")[-1]["eval/train"])
     with pytest.raises(UsageError, match="60 steps already"):
-        resume_run(tmp_path / "run", {"steps": 59}, quiet=True)
+        go_on(tmp_path / "run", {"steps": 59})
     assert json.loads((tmp_path / "run/run.json").read_text())["config"]["steps"] == 60
     with pytest.raises(CannotCreateError, match="exists already"):
         metatrain(tiny_config(steps=60), tmp_path / "run", quiet=True)
     assert contents(tmp_path / "run") == before
     (tmp_path / "run/policy.safetensors").unlink()  # by somebody: it comes back
-    resume_run(tmp_path / "run", quiet=True)
+    go_on(tmp_path / "run")
     assert contents(tmp_path / "run") == before
 
 
@@ -363,11 +370,11 @@ def test_resuming_with_other_values_names_them(tmp_path, point_masses):
     for key, value in OTHER_VALUES.items():
         words = re.escape(f"{value} here): start another run")
         with pytest.raises(UsageError, match=rf"otherwise \({key}: .* there, {words}$"):
-            resume_run(tmp_path / "run", {key: value, "steps": 120}, quiet=True)
+            go_on(tmp_path / "run", {key: value, "steps": 120})
     with pytest.raises(UsageError, match="did you mean"):
-        resume_run(tmp_path / "run", {"sead": 1}, quiet=True)
+        go_on(tmp_path / "run", {"sead": 1})
     with pytest.raises(MissingInputError, match="no run"):
-        resume_run(tmp_path / "nothing", quiet=True)
+        go_on(tmp_path / "nothing")
     assert len(rows(tmp_path / "run/metrics.csv")) == 1
 
 
@@ -378,7 +385,7 @@ def test_a_run_made_by_other_code_says_so_and_goes_on(tmp_path, point_masses):
     versions = record["versions"] | {"torch": "1.0"}
     (out / "run.json").write_text(json.dumps(record | {"commit": "abc", "versions": versions}))
     said: list[str] = []
-    resume_run(out, {"steps": 120}, quiet=True, announce=said.append)
+    go_on(out, {"steps": 120}, said.append)
     assert [line for line in said if "other code" in line and "commit: abc there" in line]
     assert [line for line in said if "versions.torch: 1.0 there" in line]
     assert len(said) == 2
@@ -404,7 +411,7 @@ def test_only_one_process_works_on_a_run(tmp_path, point_masses):
             os._exit(99)
     os.read(ready[0], 1)
     for attempt in (
-        lambda: resume_run(out, quiet=True),
+        lambda: go_on(out),
         lambda: metatrain(tiny_config(), out, quiet=True),
     ):
         with pytest.raises(CannotCreateError, match=r"another process|exists already"):
@@ -422,7 +429,7 @@ def test_the_smoke_preset_runs_on_real_robots_and_resumes(tmp_path):
     config = overlay(config, {"steps": per_round, "mcat.start_steps": 2 * per_round})
     out = tmp_path / "run"
     metatrain(config, out, preset="smoke", quiet=True)
-    resume_run(out, {"steps": 2 * per_round}, quiet=True)
+    go_on(out, {"steps": 2 * per_round})
     last = rows(out / "metrics.csv")[-1]
     assert np.isfinite(float(last["eval/test"]))
     assert np.isfinite(float(last["losses/critic"]))

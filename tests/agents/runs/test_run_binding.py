@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mcat.agents.meta.algorithm import Arena
-from mcat.agents.meta.run import metatrain, resume_run
+from mcat.agents.meta.run import metatrain
+from mcat.agents.meta.run import read_config as read_meta_config
 from mcat.agents.runs.folder import Log, remove_stale_files
 from mcat.agents.single.run import read_config, train
 from mcat.errors import DataError, MissingInputError
@@ -19,7 +21,6 @@ from tests.agents.meta import test_loop
 from tests.agents.meta.point_mass import tiny_arena, tiny_config
 from tests.agents.meta.test_loop import clean, contents, play  # noqa: F401
 from tests.agents.single import test_train
-from tests.agents.single.test_train import config as train_config
 from tests.agents.single.test_train import small_and_fast  # noqa: F401
 
 
@@ -39,7 +40,7 @@ def halves(tmp_path_factory):
     folder = tmp_path_factory.mktemp("halves")
     for seed in (0, 1):
         metatrain(tiny_config(steps=180, seed=seed), folder / f"meta{seed}", quiet=True)
-        train(train_config(folder / f"train{seed}", steps=120, seed=seed, checkpoint_every=60))
+        test_train.go(folder / f"train{seed}", steps=120, seed=seed, checkpoint_every=60)
     return folder
 
 
@@ -54,9 +55,11 @@ def go_on(folder: Path) -> list[str]:
     """To the end; returns what was announced, and the code of the package is no matter here."""
     said: list[str] = []
     if folder.name.startswith("meta"):
-        resume_run(folder, {"steps": 360}, quiet=True, announce=said.append)
+        longer = replace(read_meta_config(folder), steps=360)
+        metatrain(longer, folder, resume=True, quiet=True, notify=said.append)
     else:
-        train(train_config(folder, resume=True, checkpoint_every=60), said.append)
+        config = test_train.config(checkpoint_every=60)
+        train(config, folder, resume=True, quiet=True, notify=said.append)
     return said
 
 
@@ -192,7 +195,7 @@ def test_a_record_that_was_edited_is_refused_by_the_name_of_the_key(run, name, k
     if name == "train0":
         before = files(run / name)
         with pytest.raises(DataError, match=words):  # as the command goes on, by the record alone
-            train(read_config(run / name))
+            train(read_config(run / name), run / name, resume=True, quiet=True)
         assert files(run / name) == before
     else:
         refused(run / name, words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import multiprocessing
 import os
@@ -33,7 +32,6 @@ from mcat.errors import (
     CannotCreateError,
     DivergedError,
     McatError,
-    MissingInputError,
     StorageError,
     UnstableError,
     UsageError,
@@ -52,7 +50,7 @@ def small_and_fast():
         yield
 
 
-def config(out: Path, **changes) -> TrainConfig:
+def config(**changes) -> TrainConfig:
     small = {
         "steps": 240,
         "start_steps": 60,
@@ -62,9 +60,18 @@ def config(out: Path, **changes) -> TrainConfig:
         "evaluation_episodes": 2,
         "checkpoint_every": 50,
         "td3": TD3Config(hidden=(16, 16)),
-        "quiet": True,
     }
-    return TrainConfig(task=TASK, out=out, **(PRESETS["paper"] | small | changes))
+    return TrainConfig(**({"task": TASK} | PRESETS["paper"] | small | changes))
+
+
+def go(out: Path, *, resume: bool = False, **changes):
+    """A run to its end."""
+    return train(config(**changes), out, resume=resume, quiet=True)
+
+
+def at_rest(out: Path, **changes) -> Trainer:
+    """A run before its first step."""
+    return Trainer(config(**changes), out)
 
 
 def newest_checkpoint(run: Path):
@@ -88,7 +95,7 @@ def contents(run: Path) -> dict[str, str]:
 def clean(tmp_path_factory):
     """What an uninterrupted run gives."""
     out = tmp_path_factory.mktemp("clean") / "run"
-    result = train(config(out, snapshots=(130,)))
+    result = go(out, snapshots=(130,))
     return result, contents(out)
 
 
@@ -122,12 +129,12 @@ def test_a_run_leaves_what_the_docs_say(clean):
 def test_the_saved_policy_earns_the_return_it_claims(clean):
     result, _ = clean
     policy = load_policy(result.policies[1])
-    trainer = Trainer(config(result.out))
+    trainer = at_rest(result.out)
     assert trainer.evaluator.returns(policy).mean() == result.mean_return
 
 
 def test_time_limits_are_not_stored_as_termination(tmp_path):
-    trainer = Trainer(config(tmp_path, start_steps=10**6))
+    trainer = at_rest(tmp_path, start_steps=10**6)
     trainer.segments.mkdir()
     for _ in range(75):
         trainer._one_step()
@@ -141,10 +148,10 @@ def test_time_limits_are_not_stored_as_termination(tmp_path):
 
 @pytest.mark.parametrize("half", [80, 120])  # the episodes end at 70, 140, 210
 def test_stopping_in_an_episode_and_going_on_is_exact(tmp_path, clean, half):
-    train(config(tmp_path / "run", steps=half))
+    go(tmp_path / "run", steps=half)
     stale = tmp_path / f"run/checkpoints/.step-7.safetensors.part-{'0' * 32}"
     stale.write_bytes(b"what a killed process left")
-    train(config(tmp_path / "run", snapshots=(130,), resume=True))
+    go(tmp_path / "run", snapshots=(130,), resume=True)
     assert not stale.exists()
     _, expected = clean
     found = contents(tmp_path / "run")
@@ -153,20 +160,20 @@ def test_stopping_in_an_episode_and_going_on_is_exact(tmp_path, clean, half):
 
 
 def test_a_damaged_newest_checkpoint_falls_back_on_the_one_before(tmp_path):
-    train(config(tmp_path / "clean"))
-    train(config(tmp_path / "run", steps=200))
+    go(tmp_path / "clean")
+    go(tmp_path / "run", steps=200)
     newest = sorted((tmp_path / "run/checkpoints").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-1])
-    train(config(tmp_path / "run", resume=True))  # from step 150, between two metrics rows
+    go(tmp_path / "run", resume=True)  # from step 150, between two metrics rows
     found = contents(tmp_path / "run")
     found.pop("policy-200.safetensors")
     assert found == contents(tmp_path / "clean")
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path, clean):
-    train(config(tmp_path / "run", steps=40, checkpoint_every=40))
+    go(tmp_path / "run", steps=40, checkpoint_every=40)
     (tmp_path / "run/checkpoints/step-0000000040.safetensors").unlink()
-    train(config(tmp_path / "run", snapshots=(130,), resume=True))
+    go(tmp_path / "run", snapshots=(130,), resume=True)
     found = contents(tmp_path / "run")
     found.pop("policy-40.safetensors")
     assert found == clean[1]
@@ -174,24 +181,24 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path, clean):
 
 def test_a_finished_run_is_not_trained_again(clean):
     result, expected = clean
-    again = train(config(result.out, snapshots=(130,), resume=True))
+    again = go(result.out, snapshots=(130,), resume=True)
     assert again == result
     assert contents(result.out) == expected
     with pytest.raises(UsageError, match="240 steps already"):
-        train(config(result.out, steps=200, resume=True))
+        go(result.out, steps=200, resume=True)
     record = json.loads((result.out / "run.json").read_text())
     assert record["config"]["steps"] == 240
 
 
 def test_a_run_is_not_cut_short_where_it_was_not_evaluated(tmp_path):
-    train(config(tmp_path / "run", steps=80))
+    go(tmp_path / "run", steps=80)
     (tmp_path / "run/policy-80.safetensors").unlink()  # as if a signal had stopped it there
     with pytest.raises(UsageError, match="80 steps already"):
-        train(config(tmp_path / "run", steps=80, resume=True))
+        go(tmp_path / "run", steps=80, resume=True)
 
 
 def test_seeds_differ_and_a_fresh_process_gives_the_same_weights(tmp_path, clean):
-    train(config(tmp_path / "other", seed=1, snapshots=(130,)))
+    go(tmp_path / "other", seed=1, snapshots=(130,))
     other = contents(tmp_path / "other")
     assert all(other[name] != value for name, value in clean[1].items())
 
@@ -199,7 +206,7 @@ def test_seeds_differ_and_a_fresh_process_gives_the_same_weights(tmp_path, clean
         "import sys; from pathlib import Path\n"
         "from tests.agents.single import test_train as t\n"
         "t.replay.SEGMENT = 50\n"
-        "t.train(t.config(Path(sys.argv[1]), snapshots=(130,)))\n"
+        "t.go(Path(sys.argv[1]), snapshots=(130,))\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "fresh")], check=True)
     assert contents(tmp_path / "fresh") == clean[1]
@@ -214,7 +221,7 @@ def _child(out: Path, resume: bool, started=None) -> None:
     try:
         if started:
             started.set()
-        train(config(out, steps=LONG, resume=resume, checkpoint_every=150, evaluate_every=400))
+        go(out, steps=LONG, resume=resume, checkpoint_every=150, evaluate_every=400)
     except McatError as error:
         (out / "message").write_text(str(error))
         os._exit(error.exit_code)
@@ -286,7 +293,7 @@ def test_many_signals_and_kills(tmp_path, clean_long):
 def test_a_loss_that_diverges_stops_the_run_and_keeps_a_finite_checkpoint(tmp_path, rate):
     wild = TD3Config(hidden=(16, 16), learning_rate=rate)
     with pytest.raises(DivergedError, match=r"became NaN.*lower learning rate") as caught:
-        train(config(tmp_path / "run", td3=wild))
+        go(tmp_path / "run", td3=wild)
     assert caught.value.exit_code == 4
     arrays, state = newest_checkpoint(tmp_path / "run")
     assert state["step"] == 50
@@ -305,7 +312,7 @@ def test_diverged_physics_is_not_learned_from_and_ends_a_hopeless_run(tmp_path, 
         return obs, rewards, terminated, truncated, info
 
     monkeypatch.setattr(TaskVectorEnv, "step", diverging)
-    trainer = Trainer(config(tmp_path))
+    trainer = at_rest(tmp_path)
     trainer.segments.mkdir()
     for _ in range(49):
         trainer._one_step()
@@ -337,17 +344,16 @@ def test_the_two_newest_checkpoints_are_kept(tmp_path):
 def test_a_run_is_neither_overwritten_nor_invented(tmp_path, clean):
     result, expected = clean
     with pytest.raises(CannotCreateError, match="exists already"):
-        train(config(result.out))
+        go(result.out)
     assert contents(result.out) == expected
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed/.lock").touch()
-    train(config(tmp_path / "killed", steps=10))
-    with pytest.raises(MissingInputError, match="no run to resume"):
-        train(config(tmp_path / "nothing", resume=True))
-    assert not (tmp_path / "nothing").exists()
+    go(tmp_path / "killed", steps=10)
+    go(tmp_path / "nothing", steps=10, resume=True)  # there is none to go on with: it starts
+    assert (tmp_path / "nothing/policy-10.safetensors").is_file()
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotCreateError):
-        train(config(tmp_path / "file/run"))
+        go(tmp_path / "file/run")
 
 
 def test_only_one_process_works_on_a_run(tmp_path):
@@ -357,7 +363,7 @@ def test_only_one_process_works_on_a_run(tmp_path):
     while not (out / "checkpoints").is_dir():
         time.sleep(0.01)
     with pytest.raises(CannotCreateError, match="another process"):
-        train(config(out, resume=True))
+        go(out, resume=True)
     os.kill(process.pid, signal.SIGTERM)
     process.join(60)
     assert process.exitcode == 75
@@ -384,11 +390,10 @@ NAMED = {
 def test_resuming_with_other_values_names_them(clean):
     result, expected = clean
     for name, value in CHANGES.items():
-        changed = dataclasses.replace(config(result.out, resume=True), **{name: value})
-        before = getattr(config(result.out), name)
+        before = getattr(config(), name)
         expected_words = NAMED.get(name, f"{name}: {before} there, {value} here")
         with pytest.raises(UsageError, match=re.escape(f"otherwise ({expected_words}):")):
-            train(changed)
+            go(result.out, resume=True, **{name: value})
     torch.set_num_threads(1)
     assert contents(result.out) == expected
 
@@ -408,7 +413,7 @@ def test_resuming_with_other_values_names_them(clean):
 )
 def test_senseless_settings_are_refused_before_anything_is_made(tmp_path, bad):
     with pytest.raises(UsageError):
-        train(config(tmp_path / "run", **bad))
+        go(tmp_path / "run", **bad)
     assert not (tmp_path / "run").exists()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ from tests.agents.single.test_train import contents, small_and_fast  # noqa: F40
 TASK = Task("halfcheetah", horizon=60, delay=10)
 
 
-def config(out: Path, **changes) -> TrainConfig:
+def config(**changes) -> TrainConfig:
     small = {
         "steps": 240,
         "start_steps": 60,
@@ -34,9 +33,18 @@ def config(out: Path, **changes) -> TrainConfig:
         "checkpoint_every": 50,
         "episode_lengths": (10,),
         "crossq": CrossQConfig(hidden=(16, 16)),
-        "quiet": True,
     }
-    return TrainConfig(task=TASK, out=out, **(small | changes))
+    return TrainConfig(task=TASK, **(small | changes))
+
+
+def go(out: Path, *, resume: bool = False, **changes):
+    """A run to its end."""
+    return train(config(**changes), out, resume=resume, quiet=True)
+
+
+def at_rest(out: Path, **changes) -> Trainer:
+    """A run before its first step."""
+    return Trainer(config(**changes), out)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,7 +57,7 @@ def often(small_and_fast):  # noqa: F811
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory, often):
     out = tmp_path_factory.mktemp("clean") / "run"
-    train(config(out))
+    go(out)
     return contents(out)
 
 
@@ -65,44 +73,42 @@ DEATHS = {
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, clean, death):
     def work():
         DEATHS[death]()
-        train(config(tmp_path / "run"))
+        go(tmp_path / "run")
 
     assert spawn(work) == -9
-    train(config(tmp_path / "run", resume=True))
+    go(tmp_path / "run", resume=True)
     assert contents(tmp_path / "run") == clean
 
 
 def test_episodes_have_random_lengths_of_whole_payments(tmp_path):
-    trainer = Trainer(config(tmp_path / "run"))
+    trainer = at_rest(tmp_path / "run")
     limits = set()
     for _ in range(200):
         trainer._begin_episode()
         limits.add(trainer.limit)
     assert limits == {10, 20, 30, 40, 50, 60}
-    whole = Trainer(config(tmp_path / "run", episode_lengths=None))
+    whole = at_rest(tmp_path / "run", episode_lengths=None)
     whole._begin_episode()
     assert whole.limit == 60
 
 
 def test_a_cut_episode_is_followed_by_another_and_evaluation_runs_whole_ones(tmp_path):
     run = tmp_path / "run"
-    trained = config(run, steps=120)
-    train(trained)
+    go(run, steps=120)
     with (run / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert int(rows[-1]["charts/episodes"]) > 120 / 60
-    trainer = Trainer(replace(trained, resume=True))
-    trainer.resume()
+    trainer = at_rest(run, steps=120)
+    trainer.restore()
     seen = []
     trainer.evaluator.returns(trainer.agent.act, lambda obs: seen.append(len(obs)))
     assert len(seen) == 60 + 1
 
 
 def test_the_credit_is_of_what_was_paid_and_its_rewards_are_scaled(tmp_path):
-    trainer = Trainer(config(tmp_path / "run", steps=60))
-    train(config(tmp_path / "run", steps=60))
-    trainer = Trainer(config(tmp_path / "run", steps=60, resume=True))
-    trainer.resume()
+    go(tmp_path / "run", steps=60)
+    trainer = at_rest(tmp_path / "run", steps=60)
+    trainer.restore()
     credit = trainer.rewards._credit
     assert credit is not None
     done = trainer.replay.added - trainer.episode.length  # in episodes that ended
@@ -115,17 +121,17 @@ def test_the_credit_is_of_what_was_paid_and_its_rewards_are_scaled(tmp_path):
 
 
 def test_as_received_means_as_received(tmp_path):
-    plain = config(tmp_path / "run", steps=60, credit="none", scale_rewards=False)
-    train(plain)
-    trainer = Trainer(replace(plain, resume=True))
-    trainer.resume()
+    plain = {"steps": 60, "credit": "none", "scale_rewards": False}
+    go(tmp_path / "run", **plain)
+    trainer = at_rest(tmp_path / "run", **plain)
+    trainer.restore()
     trainer.rewards.measure(np.random.default_rng(0))
     batch = trainer.replay.sample(np.random.default_rng(1), 50)
     assert np.array_equal(trainer.rewards.of(batch).reward, batch.reward)
 
 
 def test_where_an_episode_ends_by_itself_the_mean_stays(tmp_path):
-    trainer = Trainer(config(tmp_path / "run", credit="none"))
+    trainer = at_rest(tmp_path / "run", credit="none")
     size = TASK.spec.observation_size, TASK.spec.action_size
     for number in range(50):
         trainer.replay.add(
@@ -146,4 +152,4 @@ def test_the_papers_preset_is_td3_on_whole_episodes():
 
 def test_senseless_lengths_are_refused(tmp_path):
     with pytest.raises(UsageError, match="episode lengths"):
-        config(tmp_path / "run", episode_lengths=(50, 10))
+        config(episode_lengths=(50, 10))

@@ -15,7 +15,15 @@ from mcat.reports.translation.page import write_page
 from mcat.reports.translation.sections import partners, sections
 from mcat.reports.translation.verdict import improvement, verdict
 from mcat.safe_io import write_json
-from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, Machine, TransferResult
+from mcat.transfer.result import (
+    ON_SOURCE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    Contexts,
+    Machine,
+    ReturnMatrix,
+    TransferResult,
+)
 from mcat.translator.report import FitReport
 from mcat.translator.trust import Trust
 
@@ -142,6 +150,10 @@ def pair():
     )
 
 
+def cells(rows):
+    return tuple(map(tuple, rows))
+
+
 def many(tasks=5):
     rng = np.random.default_rng(1)
     places = np.arange(tasks)
@@ -162,14 +174,14 @@ def many(tasks=5):
         returns=(),
         paths={},
         skipped="halfcheetah-armature0.5 has no packaged policy, so it is no source.",
-        matrix={
-            "names": names,
-            "untranslated": before,
-            "transferred": after,
-            "untranslated_error": errors,
-            "transferred_error": errors,
-        },
-        contexts={"points": points.tolist(), "tasks": numbers.tolist()},
+        matrix=ReturnMatrix(
+            names=tuple(names),
+            untranslated=cells(before),
+            transferred=cells(after),
+            untranslated_error=cells(errors),
+            transferred_error=cells(errors),
+        ),
+        contexts=Contexts(points=points.tolist(), tasks=numbers.tolist()),
     )
 
 
@@ -373,7 +385,8 @@ def test_the_verdict_of_many_tasks_counts_clear_differences_of_different_tasks()
     assert clear[0, 3]
     assert not clear[0, 0]
     assert verdict(result).headline == "Translation helped 16 of 16 pairs and hurt 0"
-    result.matrix["transferred"][0] = [0.0] * 5
+    failed = ((0.0,) * 5, *result.matrix.transferred[1:])
+    result = replace(result, matrix=replace(result.matrix, transferred=failed))
     assert verdict(result).headline == "Translation helped 12 of 16 pairs and hurt 4"
 
 

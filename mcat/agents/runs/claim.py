@@ -1,0 +1,93 @@
+"""Starting a run in a folder of its own, or going on with the one that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mcat.agents.runs.folder import create_run_folder, remove_stale_files, require_free_folder
+from mcat.agents.runs.record import RECORD_FILE, RECORD_FORMAT, read_record
+from mcat.config import require_same
+from mcat.formats import stamp
+from mcat.progress import Notify
+from mcat.provenance import note_other_code, provenance
+from mcat.safe_io import is_file, read_json, write_json
+from mcat.workplaces import claimed
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run's folder in which nobody else works.
+
+    Attributes:
+        out: The folder.
+        record: What `run.json` shall say.
+        going_on: Whether there is a run to go on with.
+    """
+
+    out: Path
+    record: dict[str, Any]
+    going_on: bool
+
+    def write_record(self) -> None:
+        """Write `run.json`; on going on only after the run was brought back to where it was."""
+        write_json(self.out / RECORD_FILE, self.record, overwrite=True)
+
+
+def has_run(out: Path, *, resume: bool) -> bool:
+    """Whether there is a run to go on with; refuses a folder in which none can be started.
+
+    Raises:
+        CannotCreateError: if there is something and it shall not, or cannot, be gone on with.
+    """
+    if resume and is_file(out / RECORD_FILE):
+        return True
+    require_free_folder(out)
+    return False
+
+
+@contextmanager
+def claimed_run(
+    out: Path,
+    kind: str,
+    config: Mapping[str, Any],
+    *,
+    resume: bool,
+    may_change: Collection[str],
+    notify: Notify,
+    **more: Any,
+) -> Iterator[Claim]:
+    """Make the folder of a run, or take over that of a stopped one, and keep others out.
+
+    Args:
+        out: The folder.
+        kind: The command whose run it is.
+        config: The settings of the run as JSON.
+        resume: Go on with what is there; start if there is nothing.
+        may_change: The settings that may differ from those the run was started with.
+        notify: Told that other code made the run.
+        **more: What else the record of a new run says.
+
+    Raises:
+        CannotCreateError: if the folder is not free.
+        DataError: if what is there is no run of that kind.
+        UsageError: if it is a run with other settings.
+    """
+    going_on = has_run(out, resume=resume)
+    if not going_on:
+        create_run_folder(out)
+    with claimed(out / ".lock", str(out)):
+        remove_stale_files(out)
+        if going_on:
+            read_record(out, kinds=(kind,))  # refuses what is not one
+            old: dict[str, Any] = read_json(out / RECORD_FILE)
+            require_same(str(out), old["config"], config, may_change)
+            note_other_code(old, notify)
+            record = old | {"config": dict(config)}
+        else:
+            made_by = {**stamp(RECORD_FORMAT), "kind": kind, **more}
+            record = made_by | {"config": dict(config), **provenance()}
+        yield Claim(out, record, going_on)

@@ -1,0 +1,57 @@
+"""Help that teaches: options under headings, examples at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+Command = Callable[..., Any]
+
+
+class Explained(click.Command):
+    """A command whose `--help` groups its options and ends with examples.
+
+    Args:
+        *args: As click's own.
+        examples: Command lines, each with a comment if it needs one.
+        **kwargs: As click's own.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those of `group` under its title."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(getattr(param, "help_group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what else there is to say, then the examples."""
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def group(title: str, *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Add options that stand under one heading of the help, in that order."""
+
+    def decorate(command: Command) -> Command:
+        before = len(getattr(command, "__click_params__", ()))
+        for option in reversed(options):
+            command = option(command)
+        for param in command.__click_params__[before:]:  # type: ignore[attr-defined]
+            param.help_group = title
+        return command
+
+    return decorate

@@ -1,0 +1,217 @@
+"""Options that are short for settings of a run, and how preset, file, variables and options add up.
+
+`mcat train` and `mcat metatrain` share it, so that `--preset`, `--config`, `--set`,
+`--print-config` and `--resume` mean the same in both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import click
+from click.core import ParameterSource
+
+from mcat.commands.help import Command
+from mcat.config import flatten, read_toml, to_toml
+from mcat.errors import UsageError, unknown
+
+HERE = Path()  # --resume without a folder: the one that this command would make
+
+
+@dataclass(frozen=True)
+class Setting:
+    """An option that is short for a key of the configuration.
+
+    Attributes:
+        flag: The option.
+        key: The dotted key that it sets.
+        metavar: What it takes; None for a switch.
+        help: What it does.
+        value: What a switch sets the key to.
+    """
+
+    flag: str
+    key: str
+    metavar: str | None
+    help: str
+    value: Any = None
+
+    @property
+    def name(self) -> str:
+        """What click calls it, and the end of the variable that sets it."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    def option(self) -> Callable[[Command], Command]:
+        """The option, without a default: what is not given stays as the preset has it."""
+        if self.metavar is None:
+            return click.option(self.flag, self.name, is_flag=True, help=self.help)
+        return click.option(self.flag, self.name, metavar=self.metavar, help=self.help)
+
+    def label(self, value: Any) -> str:
+        """How a value that is not the preset's shows in the name of the run."""
+        if self.metavar is None and value != self.value:
+            return f"{self.key.rpartition('.')[2]}-{value}"
+        name = self.flag.removeprefix("--")
+        return name if self.metavar is None else f"{name}-{value}"
+
+
+def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
+    """`--config`, `--set` and `--print-config`.
+
+    Args:
+        example: A key and its value, for the help.
+    """
+    return (
+        click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
+                     help="Settings that differ from the preset's; --print-config shows all."),
+        click.option("--set", multiple=True, metavar="KEY=VALUE",
+                     help=f"Any setting, such as {example}; may be repeated."),
+        click.option("--print-config", is_flag=True,
+                     help="Print the settings as TOML (with --json as JSON) and stop."),
+    )  # fmt: skip
+
+
+def resume_option(may_change: str) -> Callable[[Command], Command]:
+    """`--resume`, alone or with the folder of a run.
+
+    Args:
+        may_change: Options that go with it.
+    """
+    return click.option(
+        "--resume", is_flag=False, flag_value=HERE, metavar="[FOLDER]",
+        type=click.Path(path_type=Path),
+        help="Go on with a run that was stopped, exact to the bit: the one in FOLDER, or the one "
+        "that the same command without --resume began; if there is none, start it. Of the settings "
+        f"only {may_change} may change.",
+    )  # fmt: skip
+
+
+class Given(NamedTuple):
+    """A setting somebody gave, and the option they gave it with."""
+
+    option: str
+    key: str
+    value: Any
+
+
+def require_known_variables(context: click.Context) -> None:
+    """Refuse a variable that looks like one of ours but sets nothing."""
+    prefix = f"{context.auto_envvar_prefix}_"
+    known = [f"{prefix}{(option.name or '').upper()}" for option in context.command.params]
+    for name in os.environ:
+        if name.startswith(prefix) and name not in known:
+            raise unknown("variable", name, known)
+
+
+def layers(
+    context: click.Context, settings: Iterable[Setting], presets: Collection[str]
+) -> tuple[str, dict[str, Any]]:
+    """A preset's name, and what file, environment and command line change in it, in this order."""
+    options = context.params
+    changes = {} if options["config"] is None else flatten(read_toml(options["config"]))
+    preset = str(changes.pop("preset", options["preset"]))
+    if context.get_parameter_source("preset") != ParameterSource.DEFAULT:
+        preset = options["preset"]
+    if preset not in presets:
+        raise unknown("preset", preset, presets)
+    settings = tuple(settings)
+    for source in (ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE):
+        changes |= {item.key: item.value for item in given(context, settings, source)}
+    return preset, changes
+
+
+class _Learning(Protocol):
+    """Settings that choose one of two learners and have numbers for both."""
+
+    @property
+    def learner(self) -> str: ...
+
+
+def require_used(chosen: _Learning, preset: _Learning, prefix: str = "") -> None:
+    """Refuse settings of the learner that is not chosen.
+
+    Raises:
+        UsageError: naming them.
+    """
+    idle = "td3" if chosen.learner == "crossq" else "crossq"
+    if getattr(chosen, idle) != getattr(preset, idle):
+        raise UsageError(
+            f"settings of {prefix}{idle} change nothing with the learner {chosen.learner}:"
+            f" set those of {prefix}{chosen.learner}, or add --learner {idle}"
+        )
+
+
+def given(
+    context: click.Context, settings: Iterable[Setting], source: ParameterSource
+) -> list[Given]:
+    """The settings that come from there."""
+    found = []
+    for item in settings:
+        value = context.params[item.name]
+        if context.get_parameter_source(item.name) == source and value is not False:
+            found.append(Given(item.flag, item.key, value if item.metavar else item.value))
+    for pair in _pairs(context, source):
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--set takes KEY=VALUE such as seed=3, not '{pair}'")
+        found.append(Given(f"--set {key.strip()}", key.strip(), value.strip()))
+    return found
+
+
+def _pairs(context: click.Context, source: ParameterSource) -> Sequence[str]:
+    """What `--set` or its variable gives."""
+    if source == ParameterSource.ENVIRONMENT:
+        # click hides the variable when the option is there, but it may set other keys.
+        option = next(item for item in context.command.params if item.name == "set")
+        return option.value_from_envvar(context) or ()
+    pairs: Sequence[str] = context.params["set"]
+    return pairs if context.get_parameter_source("set") == source else ()
+
+
+def changes_on_resume(
+    context: click.Context,
+    settings: Iterable[Setting],
+    may_change: Collection[str],
+    harmless: Collection[str],
+) -> dict[str, Any]:
+    """What the command line changes in the settings of the run in `--resume FOLDER`.
+
+    What the environment says of other settings was heard when the run began.
+
+    Args:
+        context: Of the command.
+        settings: Its options that are settings.
+        may_change: Keys of those that may be given.
+        harmless: Names of other options that may be given.
+
+    Raises:
+        UsageError: naming the options that may not.
+    """
+    settings = tuple(settings)
+    command_line = given(context, settings, ParameterSource.COMMANDLINE)
+    refused = [item.option for item in command_line if item.key not in may_change]
+    own = {item.name for item in settings} | {"resume", "set", *harmless}
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        if name not in own and source == ParameterSource.COMMANDLINE:
+            refused.append(option.opts[0])
+    if refused:
+        able = ", ".join(item.flag for item in settings if item.key in may_change)
+        raise UsageError(
+            f"--resume goes on with the settings of that run: leave out {', '.join(refused)} "
+            f"(what may change: {able})"
+        )
+    all_given = [*given(context, settings, ParameterSource.ENVIRONMENT), *command_line]
+    return {item.key: item.value for item in all_given if item.key in may_change}
+
+
+def print_config(preset: str, values: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print settings as `--config` takes them back, or as JSON."""
+    whole = {"preset": preset, **values}
+    click.echo(json.dumps(whole, indent=2) if as_json else to_toml(whole), nl=as_json)
