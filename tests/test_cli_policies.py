@@ -40,9 +40,9 @@ def fast():
 def folder(tmp_path_factory):
     """A run of each command: `meta` never learned anything, `trained` hardly did."""
     folder = tmp_path_factory.mktemp("runs")
-    arena = write_run(folder / "meta", family="halfcheetah-armature", horizon=40, per_task=0)
-    write_policy(folder / "meta/policy.safetensors", arena)
-    write_policy(folder / "meta/policy-best.safetensors", arena, seed=1)
+    task_set = write_run(folder / "meta", family="halfcheetah-armature", horizon=40, per_task=0)
+    write_policy(folder / "meta/policy.safetensors", task_set)
+    write_policy(folder / "meta/policy-best.safetensors", task_set, seed=1)
     out = folder / "trained"
     assert run(shlex.split(f"{TRAIN} --steps 60 --snapshots 40 --out {out}")) == 0
     return folder

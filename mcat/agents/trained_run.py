@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcat.agents.evaluation import Returns, Run, run_episodes
-from mcat.agents.meta.algorithm import Arena
+from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.policy import Policy, load_policy
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
@@ -68,7 +68,7 @@ def _tasks(record: RunRecord) -> tuple[Task, ...]:
         found = family(record.family).replace(delay=record.delay, horizon=record.horizon)
     except UsageError as error:
         raise DataError(f"{record.folder}: {error}") from error
-    if Arena.of(found).names != record.tasks:
+    if TaskSet.of(found).names != record.tasks:
         raise DataError(f"{record.folder}: its tasks are not those of {record.family} in this mcat")
     return found.tasks
 

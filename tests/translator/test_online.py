@@ -15,9 +15,9 @@ from mcat.translator.action import ActionTraining
 from mcat.translator.configs import ActionConfig
 from mcat.translator.cycle.online import CycleLearner
 from mcat.translator.online import ContextLearner, TranslatorLearner
-from tests.agents.meta.point_mass import TINY, Gain, point_mass_arena, random_round
+from tests.agents.meta.point_mass import TINY, Gain, point_mass_task_set, random_round
 
-ARENA = point_mass_arena((Gain(0.9), Gain(0.45, 180.0)))
+TASK_SET = point_mass_task_set((Gain(0.9), Gain(0.45, 180.0)))
 TASKS = 2
 
 
@@ -25,7 +25,7 @@ def episodes(rounds: range) -> list:
     """Of each task."""
     store = EpisodeStore(2, 2)
     for number in rounds:
-        store.extend(random_round(ARENA, number).episodes)
+        store.extend(random_round(TASK_SET, number).episodes)
     return [store.task(task) for task in range(TASKS)]
 
 

@@ -30,7 +30,7 @@ shows progress and raises `StoppedError` when a signal came."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arena:
+class TaskSet:
     """The tasks of a run and how to act in them.
 
     Attributes:
@@ -54,7 +54,7 @@ class Arena:
         return self.train + self.test
 
     @classmethod
-    def of(cls, family: Family) -> Arena:
+    def of(cls, family: Family) -> TaskSet:
         """The tasks of a family."""
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]

@@ -18,7 +18,7 @@ import torch
 
 from mcat.agents.failures import Motor, draw_failures, obedience
 from mcat.agents.lengths import cut
-from mcat.agents.meta.algorithm import SHARED, Algorithm, Arena, Round
+from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.evaluation import Evaluation
 from mcat.agents.meta.rounds import load_rounds, save_round
@@ -60,23 +60,27 @@ class MetaTrainer:
     """A run between two iterations, and the iteration."""
 
     def __init__(
-        self, config: MetaTrainConfig, arena: Arena, algorithm: Algorithm, out: Path
+        self, config: MetaTrainConfig, task_set: TaskSet, algorithm: Algorithm, out: Path
     ) -> None:
         by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
-        if config.episode_lengths is not None and arena.horizon % arena.delay and not by_model:
+        if (
+            config.episode_lengths is not None
+            and task_set.horizon % task_set.delay
+            and not by_model
+        ):
             raise UsageError(
-                f"episodes of random length leave steps unpaid where the horizon, {arena.horizon},"
-                f" is no multiple of the delay, {arena.delay}: add --credit auto or"
+                f"episodes of random length leave steps unpaid where the horizon, {task_set.horizon},"
+                f" is no multiple of the delay, {task_set.delay}: add --credit auto or"
                 " --episode-lengths none"
             )
-        self.config, self.arena, self.algorithm, self.out = config, arena, algorithm, out
-        self.env = arena.make(range(len(arena.train)))
-        self.evaluation = Evaluation(arena, config.evaluation_episodes, config.seed)
+        self.config, self.task_set, self.algorithm, self.out = config, task_set, algorithm, out
+        self.env = task_set.make(range(len(task_set.train)))
+        self.evaluation = Evaluation(task_set, config.evaluation_episodes, config.seed)
         self.step = self.iteration = 0
         self.seconds = 0.0  # of all processes that worked on this run
         self.best: float | None = None  # eval/train of the best policy so far
         self.earned: dict[str, float] = {}  # by the latest evaluation
-        self.unstable = [0] * len(arena.train)  # rounds in a row that diverged
+        self.unstable = [0] * len(task_set.train)  # rounds in a row that diverged
         self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
         self.logs = {
@@ -129,11 +133,11 @@ class MetaTrainer:
             self._save_policy()
         seconds = watch.end()
         self.seconds += sum(seconds.values())
-        others = set(self.arena.train)
+        others = set(self.task_set.train)
         return new, {
             "step": self.step,
             "iteration": self.iteration,
-            "collect/return": float(np.mean(new.paces(self.arena.horizon))),
+            "collect/return": float(np.mean(new.paces(self.task_set.horizon))),
             "collect/transferred": float(np.mean([driver in others for driver in new.drivers])),
             **evaluated,
             **learned,
@@ -146,17 +150,17 @@ class MetaTrainer:
         """As many steps of each training task as a whole episode has, in one piece or several."""
         drivers = self.algorithm.plan()
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
-        lengths = [self.arena.horizon]
+        lengths = [self.task_set.horizon]
         if self.config.episode_lengths is not None:
             rng = np.random.default_rng(seed.spawn(1)[0])
             lengths = cut(
                 self.config.episode_lengths,
-                horizon=self.arena.horizon,
-                delay=self.arena.delay,
+                horizon=self.task_set.horizon,
+                delay=self.task_set.delay,
                 rng=rng,
             )
         seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
-        episodes = EpisodeStore(self.arena.observation_size, self.arena.action_size)
+        episodes = EpisodeStore(self.task_set.observation_size, self.task_set.action_size)
         drove: list[str] = []
         failed: list[Motor] = []
         for number, (length, piece) in enumerate(zip(lengths, seeds, strict=True)):
@@ -169,7 +173,7 @@ class MetaTrainer:
                 noise=(0.0, 0.0),
                 episodes=len(drivers),
                 steps=length,
-                obeyed=obedience(failing, self.arena.action_size) if failing else None,
+                obeyed=obedience(failing, self.task_set.action_size) if failing else None,
                 after=lambda taken: self.algorithm.watch(taken, watch),
             )
             for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
@@ -180,7 +184,7 @@ class MetaTrainer:
                     failed += failing[task : task + 1]
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
-        step = self.step + len(drivers) * self.arena.horizon
+        step = self.step + len(drivers) * self.task_set.horizon
         return Round(step=step, episodes=episodes, drivers=tuple(drove), failed=tuple(failed))
 
     def _failures(self, piece: int) -> list[Motor]:
@@ -191,8 +195,8 @@ class MetaTrainer:
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(3, self.iteration, piece))
         return draw_failures(
             share,
-            episodes=len(self.arena.train),
-            motors=self.arena.action_size,
+            episodes=len(self.task_set.train),
+            motors=self.task_set.action_size,
             rng=np.random.default_rng(seed),
         )
 
@@ -200,7 +204,7 @@ class MetaTrainer:
         self.unstable[task] = 0 if stable else self.unstable[task] + 1
         if self.unstable[task] == MAX_UNSTABLE:
             raise UnstableError(
-                f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
+                f"the last {MAX_UNSTABLE} episodes of {self.task_set.train[task]} diverged:"
                 " choose milder physics"
             )
 
@@ -225,7 +229,7 @@ class MetaTrainer:
             {
                 "step": self.step,
                 "iteration": self.iteration,
-                "task": self.arena.train[task],
+                "task": self.task_set.train[task],
                 "driver": driver,
                 "length": int(length),
                 "return": float(value),
@@ -237,12 +241,12 @@ class MetaTrainer:
 
     def _note(self, new: Round) -> str:
         """What each task earned and who drove it, in a line."""
-        short = {name: name.partition("-")[2] or name for name in self.arena.train}
+        short = {name: name.partition("-")[2] or name for name in self.task_set.train}
         parts = [f"iteration {self.iteration}"]
-        paces = new.paces(self.arena.horizon)
+        paces = new.paces(self.task_set.horizon)
         for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             by = "" if driver == SHARED else f" by {short.get(driver, driver)}"
-            parts.append(f"{short[self.arena.train[task]]}{by}: {value:,.0f}")
+            parts.append(f"{short[self.task_set.train[task]]}{by}: {value:,.0f}")
         if self.earned:
             parts.append(f"train {self.earned['eval/train']:,.0f}")
         if "eval/test" in self.earned:

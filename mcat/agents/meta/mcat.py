@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learners import make_learner
-from mcat.agents.meta.algorithm import RANDOM, SHARED, Arena, Pulse, Round
+from mcat.agents.meta.algorithm import RANDOM, SHARED, Pulse, Round, TaskSet
 from mcat.agents.meta.config import MCATConfig
 from mcat.agents.meta.exploration import Exploration
 from mcat.agents.meta.selection import Selection
@@ -43,19 +43,19 @@ class MCAT:
     """The state of Algorithm 1 between two of its lines, and the lines.
 
     Args:
-        arena: The tasks.
+        task_set: The tasks.
         config: The numbers.
         seed: Every random draw follows from it.
     """
 
     metrics = (*DYNAMICS, *MISMATCHES, *(f"losses/{name}" for name in LOSSES), *CREDIT)
 
-    def __init__(self, arena: Arena, config: MCATConfig, seed: np.random.SeedSequence) -> None:
-        self.arena, self.config = arena, config
-        tasks, sizes = len(arena.train), (arena.observation_size, arena.action_size)
-        if config.replay_capacity < 2 * tasks * arena.horizon:  # one may be held out
+    def __init__(self, task_set: TaskSet, config: MCATConfig, seed: np.random.SeedSequence) -> None:
+        self.task_set, self.config = task_set, config
+        tasks, sizes = len(task_set.train), (task_set.observation_size, task_set.action_size)
+        if config.replay_capacity < 2 * tasks * task_set.horizon:  # one may be held out
             raise UsageError(
-                f"replay_capacity must be at least two rounds, {2 * tasks * arena.horizon} steps"
+                f"replay_capacity must be at least two rounds, {2 * tasks * task_set.horizon} steps"
             )
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, models, translator, credit, *streams = (
@@ -72,9 +72,9 @@ class MCAT:
         self.translator = learner(self.models.model, config.action, seed=translator)  # H
         self.rngs |= {"models": self.models.rng, "translator": self.translator.rng}
         contexts = config.context.context_size
-        inputs = arena.observation_size + contexts
+        inputs = task_set.observation_size + contexts
         self.learner = make_learner(
-            config, inputs, arena.action_size, _generator(agent), contexts
+            config, inputs, task_set.action_size, _generator(agent), contexts
         )  # π, Q
         self.policy = ContextPolicy.of(
             self.learner.actor, self.models.model, averaged=config.average_contexts
@@ -82,8 +82,8 @@ class MCAT:
         self.credit = Credit(
             *sizes,
             config.credit,
-            delay=arena.delay,
-            horizon=arena.horizon,
+            delay=task_set.delay,
+            horizon=task_set.horizon,
             generator=_generator(credit),
         )
         self.replay = EpisodeStore(*sizes, capacity=config.replay_capacity)  # B
@@ -99,7 +99,7 @@ class MCAT:
 
     def plan(self) -> tuple[str, ...]:
         """Random actions at first, then the rule of `Selection`."""
-        names = self.arena.train
+        names = self.task_set.train
         if not self._warm:
             return (RANDOM,) * len(names)
         if not self.config.transfer:
@@ -110,13 +110,13 @@ class MCAT:
     def explorer(self, drivers: Sequence[str]) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
         """One episode per training task, with noise whoever drives it."""
         if drivers[0] == RANDOM:
-            shape = len(drivers), self.arena.action_size
+            shape = len(drivers), self.task_set.action_size
             return lambda states: self.rngs["acting"].uniform(-1, 1, shape).astype(np.float32)
         self._exploration = Exploration(
             self.policy,
             self.translator.translate,
             self.models.model.features,
-            [None if d == SHARED else self.arena.train.index(d) for d in drivers],
+            [None if d == SHARED else self.task_set.train.index(d) for d in drivers],
             rng=self.rngs["acting"],
             noise=self.config.exploration,
             online=self.config.target_context == "online",
@@ -135,11 +135,11 @@ class MCAT:
         self.rounds = rounds[len(rounds) - self.replay.num_episodes :]  # the store drops the oldest
         self.imitation.add(new.episodes)
         self.credit.add(new.episodes)
-        paces = new.paces(self.arena.horizon)
+        paces = new.paces(self.task_set.horizon)
         found = zip(new.episodes.tasks, new.drivers, paces, new.intact, strict=True)
         for task, driver, value, intact in found:
             if driver != RANDOM and intact:
-                source = None if driver == SHARED else self.arena.train.index(driver)
+                source = None if driver == SHARED else self.task_set.train.index(driver)
                 self.selection.add(new.step, int(task), source, float(value))
         self.step, self.collected = new.step, len(new.episodes)
 
@@ -233,11 +233,11 @@ class MCAT:
 
     @property
     def _tasks(self) -> range:
-        return range(len(self.arena.train))
+        return range(len(self.task_set.train))
 
     @property
     def _round_steps(self) -> int:
-        return len(self._tasks) * self.arena.horizon
+        return len(self._tasks) * self.task_set.horizon
 
     @property
     def _complete(self) -> bool:

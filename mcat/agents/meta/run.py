@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mcat.agents.limits import require_bearable, require_room
-from mcat.agents.meta.algorithm import Arena
+from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.mcat import MCAT
@@ -50,7 +50,7 @@ def metatrain(
                 "kind": "metatrain",
                 "preset": preset,
                 "config": to_json(config),
-                "arena": _described(trainer.arena),
+                "arena": _described(trainer.task_set),
                 **provenance(),
             }
             write_json(out / RECORD_FILE, record, overwrite=True)
@@ -93,7 +93,7 @@ def resume_run(
     note_other_code(record, announce)
     with Interrupts() as stop:
         trainer = _trainer(config, out)
-        if odd := differences(record["arena"], _described(trainer.arena)):
+        if odd := differences(record["arena"], _described(trainer.task_set)):
             raise DataError(
                 f"{out / RECORD_FILE}: its tasks are not those of its family ({'; '.join(odd)})"
             )
@@ -108,13 +108,13 @@ def resume_run(
             return trainer.run(stop, quiet=quiet)
 
 
-def _described(arena: Arena) -> dict[str, Any]:
+def _described(task_set: TaskSet) -> dict[str, Any]:
     """What `run.json` says of the tasks."""
     return {
-        "train": list(arena.train),
-        "test": list(arena.test),
-        "horizon": arena.horizon,
-        "delay": arena.delay,
+        "train": list(task_set.train),
+        "test": list(task_set.test),
+        "horizon": task_set.horizon,
+        "delay": task_set.delay,
     }
 
 
@@ -128,10 +128,10 @@ def _trainer(config: MetaTrainConfig, out: Path) -> MetaTrainer:
         key="evaluation_episodes",
     )
     torch.set_num_threads(config.threads)
-    arena = Arena.of(family)
+    task_set = TaskSet.of(family)
     settings = config.mcat
     if settings.good_enough is None:
         robot = family.train[0].robot
         settings = replace(settings, good_enough=GOOD_ENOUGH.get(robot, 0.0))
     seed = np.random.SeedSequence(config.seed, spawn_key=(0,))
-    return MetaTrainer(config, arena, MCAT(arena, settings, seed), out)
+    return MetaTrainer(config, task_set, MCAT(task_set, settings, seed), out)

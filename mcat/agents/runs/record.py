@@ -122,14 +122,14 @@ def _mean_return(path: Path) -> float:
 
 
 def _of_family(content: dict[str, Any]) -> dict[str, Any]:
-    arena = content["arena"]
+    task_set = content["arena"]
     return {
         "family": _text(content["config"]["family"]),
         "preset": _text(content["preset"]),
-        "train": tuple(map(_text, arena["train"])),
-        "test": tuple(map(_text, arena["test"])),
-        "horizon": _count(arena["horizon"]),
-        "delay": _count(arena["delay"]),
+        "train": tuple(map(_text, task_set["train"])),
+        "test": tuple(map(_text, task_set["test"])),
+        "horizon": _count(task_set["horizon"]),
+        "delay": _count(task_set["delay"]),
     }
 
 

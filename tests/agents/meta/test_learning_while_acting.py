@@ -11,14 +11,14 @@ from mcat.agents.meta.updates import PolicyUpdates, encode_all
 from mcat.config import overlay
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken, roll_out
-from tests.agents.meta.point_mass import HORIZON, PointMasses, mcat, no_pulse, tiny_arena
+from tests.agents.meta.point_mass import HORIZON, PointMasses, mcat, no_pulse, tiny_task_set
 from tests.agents.meta.test_fast_loop import FAST
 
 
 def act(agent: MCAT, watch) -> EpisodeStore:
     """One round of both tasks, with something called after every step."""
     found = roll_out(
-        agent.arena.make(range(2)),
+        agent.task_set.make(range(2)),
         agent.explorer(agent.plan()),
         seed=np.random.SeedSequence(7),
         noise=(0.0, 0.0),
@@ -126,9 +126,9 @@ def test_models_are_learned_before_the_round_and_policies_during_it():
 
 def test_rolling_out_tells_which_episodes_take_part():
     steps: list[Taken] = []
-    arena = tiny_arena()
+    task_set = tiny_task_set()
     found = roll_out(
-        arena.make(range(2)),
+        task_set.make(range(2)),
         None,
         seed=np.random.SeedSequence(0),
         noise=(0.0, 0.0),
@@ -157,7 +157,7 @@ def test_a_state_beyond_float32_is_not_learned_from(monkeypatch):
     with np.errstate(over="ignore"):
         found = list(
             roll_out(
-                tiny_arena().make(range(2)),
+                tiny_task_set().make(range(2)),
                 None,
                 seed=np.random.SeedSequence(0),
                 noise=(0.0, 0.0),

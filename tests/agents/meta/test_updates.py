@@ -69,7 +69,7 @@ def test_encoding_in_chunks_changes_nothing(monkeypatch):
 @pytest.mark.parametrize("kind", ["none", "uniform", "learned"])
 def test_a_batch_has_the_steps_own_context_with_the_state_and_with_the_next(kind):
     agent = mcat(overlay(TINY, {"credit.kind": kind}))
-    size = agent.arena.observation_size
+    size = agent.task_set.observation_size
     batch = updates(agent)._batch()
     assert torch.equal(batch.obs[:, size:], batch.next_obs[:, size:])  # z_t with s_{t+1} too
     contexts = encode_all(agent.policy, agent.replay)
@@ -84,7 +84,7 @@ def test_a_batch_has_the_steps_own_context_with_the_state_and_with_the_next(kind
         if kind == "none":
             assert batch.reward[row] == rewards[step]
         elif kind == "uniform":
-            first = step - step % agent.arena.delay
+            first = step - step % agent.task_set.delay
             assert batch.reward[row] == rewards[first : first + 5].sum() / 5
     assert not batch.terminal.any()
 
@@ -93,7 +93,7 @@ def test_imitated_rows_have_their_own_contexts_and_the_returns_as_received():
     agent = mcat()
     memory = agent.imitation
     indices, rows = updates(agent)._imitation_rows(memory)
-    size = agent.arena.observation_size
+    size = agent.task_set.observation_size
     contexts = encode_all(agent.policy, memory.episodes)
     assert torch.equal(rows.obs[:, size:], contexts[indices])
     assert np.array_equal(rows.obs[:, :size].numpy(), memory.episodes.observations[indices])

@@ -21,7 +21,7 @@ from mcat.safe_io import load_safetensors, save_safetensors
 from mcat.translator.configs import ContextConfig
 from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of
-from tests.agents.meta.point_mass import HORIZON, tiny_arena
+from tests.agents.meta.point_mass import HORIZON, tiny_task_set
 from tests.agents.meta.test_loop import spawn
 
 
@@ -39,9 +39,9 @@ def policy(activation: str = "swish", seed: int = 0, *, averaged: bool = False) 
 
 def played(acting) -> EpisodeStore:
     """One episode of each tiny task, driven by `acting`."""
-    arena = tiny_arena()
+    task_set = tiny_task_set()
     episodes = EpisodeStore(2, 2)
-    env, seed = arena.make([0, 1, 2]), np.random.SeedSequence(5)
+    env, seed = task_set.make([0, 1, 2]), np.random.SeedSequence(5)
     for episode in roll_out(env, acting, seed=seed, noise=(0.0, 0.0), episodes=3):
         episodes.append_episode(**episode)
     return episodes
@@ -239,20 +239,20 @@ def test_the_memory_holds_what_was_done_not_what_was_meant():
             window.see = look
             return acting
 
-    arena = tiny_arena()
+    task_set = tiny_task_set()
     seed = np.random.SeedSequence(5)
-    (episode,) = roll_out(arena.make([0]), Watched(), seed=seed, noise=(0.3, 0.3), episodes=1)
+    (episode,) = roll_out(task_set.make([0]), Watched(), seed=seed, noise=(0.3, 0.3), episodes=1)
     for step in range(3, len(seen)):
         assert np.array_equal(seen[step][0].numpy(), episode["actions"][step - 3 : step])
 
 
 def test_a_policy_that_is_rolled_out_twice_begins_twice():
-    own, arena, rounds = policy(), tiny_arena(), []
+    own, task_set, rounds = policy(), tiny_task_set(), []
     for _ in range(2):
         seed = np.random.SeedSequence(5)
-        (episode,) = roll_out(arena.make([0]), own, seed=seed, noise=(0.0, 0.0), episodes=1)
+        (episode,) = roll_out(task_set.make([0]), own, seed=seed, noise=(0.0, 0.0), episodes=1)
         rounds.append(episode["actions"])
-        returns = [episode_returns(arena.make([0]), own, 7)[0] for _ in range(2)]
+        returns = [episode_returns(task_set.make([0]), own, 7)[0] for _ in range(2)]
         assert returns[0] == returns[1]
     assert np.array_equal(*rounds)
 

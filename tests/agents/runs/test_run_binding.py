@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.agents.meta.algorithm import Arena
+from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.run import metatrain, resume_run
 from mcat.agents.runs.folder import Log, remove_stale_files
 from mcat.agents.single.run import read_config, train
 from mcat.errors import DataError, MissingInputError
 from mcat.safe_io import load_safetensors, save_safetensors
 from tests.agents.meta import test_loop
-from tests.agents.meta.point_mass import tiny_arena, tiny_config
+from tests.agents.meta.point_mass import tiny_config, tiny_task_set
 from tests.agents.meta.test_loop import clean, contents, play  # noqa: F401
 from tests.agents.single import test_train
 from tests.agents.single.test_train import config as train_config
@@ -27,7 +27,7 @@ from tests.agents.single.test_train import small_and_fast  # noqa: F401
 def point_masses():
     """`metatrain` itself, with point masses in place of the family's robots."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Arena, "of", staticmethod(lambda family: tiny_arena()))
+        patch.setattr(TaskSet, "of", staticmethod(lambda family: tiny_task_set()))
         patch.setattr(test_loop.entry, "GOOD_ENOUGH", {})
         patch.setattr(test_loop.safe_io, "flush_to_disk", lambda path: None)
         yield

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mcat.agents.meta.algorithm import Arena, Round
+from mcat.agents.meta.algorithm import Round, TaskSet
 from mcat.agents.meta.config import PRESETS
 from mcat.agents.meta.mcat import MCAT
 from mcat.datasets import EpisodeStore
@@ -143,12 +143,12 @@ def test_a_loaded_learner_goes_on_as_the_saved_one(model, tasks):
 
 def test_mcat_transfers_by_it(tasks):
     """Task 0 earns, task 1 does not: its next episode is driven by task 0's policy through Psi."""
-    arena = Arena(
+    task_set = TaskSet(
         train=("a", "b"), test=(), observation_size=STATES, action_size=ACTIONS,
         horizon=50, delay=10, make=lambda numbers: pytest.fail("no environment is needed"),
     )  # fmt: skip
     config = replace(PRESETS["smoke"].mcat, translator="cycle", start_steps=0)
-    mcat = MCAT(arena, config, np.random.SeedSequence(0))
+    mcat = MCAT(task_set, config, np.random.SeedSequence(0))
     assert isinstance(mcat.translator, CycleLearner)
     for step in (100, 200):
         episodes = EpisodeStore(STATES, ACTIONS)
