@@ -31,7 +31,7 @@ from mcat.translator.windows import sample_windows
 
 TEST_ROWS = 512  # per task
 
-Tick = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called before each step with how many were taken and how many there are at most."""
 
 Translation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -86,14 +86,17 @@ class ContextLearner:
         self.error: float | None = None  # None while nothing is held out
 
     def learn(
-        self, training: Sequence[Episodes], held_out: Sequence[Episodes], tick: Tick
+        self,
+        training: Sequence[Episodes],
+        held_out: Sequence[Episodes],
+        on_progress: ProgressCallback,
     ) -> ForwardProgress:
         """Refine C and F until the held-out error stops falling, then renew the tasks' features.
 
         Args:
             training: What there is of each task now.
             held_out: Episodes to judge by, of the tasks that have some.
-            tick: Called before each step.
+            on_progress: Called before each step.
         """
         config = self.config
         fit_scales(self.model, training)
@@ -102,7 +105,7 @@ class ContextLearner:
         limit = config.max_steps // (10 if good else 1)
         sums, best, waited, step = torch.zeros(2), float("inf"), 0, 0
         for step in range(1, limit + 1):
-            tick(step - 1, limit)
+            on_progress(step - 1, limit)
             forward, contrastive = joint_losses(self.model, training, self.rng)
             _require_finite(forward, "forward loss")
             _require_finite(contrastive, "contrastive loss")
@@ -151,12 +154,14 @@ class TranslatorLearner:
         self.rng = np.random.default_rng(seed)
         self._training: ActionTraining | None = None
 
-    def learn(self, tasks: Sequence[Episodes], tick: Tick) -> TranslationProgress:
+    def learn(
+        self, tasks: Sequence[Episodes], on_progress: ProgressCallback
+    ) -> TranslationProgress:
         """Refine H on transitions of every task, towards every task."""
         training = self._prepare(tasks)
         training.weigh()
         for step in range(self.config.steps):
-            tick(step, self.config.steps)
+            on_progress(step, self.config.steps)
             _require_finite(training.step(), "translation loss")
         tests = [training.sample(route, TEST_ROWS) for route in training.routes]
         with torch.no_grad():

@@ -53,11 +53,11 @@ def equal(one, two) -> bool:
 
 
 def test_learning_stops_when_the_held_out_error_no_longer_falls():
-    ticks = []
+    calls = []
     models = learner(max_steps=1000, evaluate_every=5, patience=3, learning_rate=1e-12)
-    progress = models.learn(TRAINING, HELD_OUT, lambda *tick: ticks.append(tick))
+    progress = models.learn(TRAINING, HELD_OUT, lambda *call: calls.append(call))
     assert progress.steps == 20  # the first evaluation is the best, three more are waited for
-    assert ticks == [(step, 1000) for step in range(20)]
+    assert calls == [(step, 1000) for step in range(20)]
 
 
 def test_nothing_held_out_means_all_steps_and_no_error():

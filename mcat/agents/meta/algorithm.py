@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # names of tasks and drivers need neither
 RANDOM, SHARED = "random", "shared"
 """Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
 
-Pulse = Callable[[str, int, int], None]
+PhaseCallback = Callable[[str, int, int], None]
 """Called between two small pieces of work with its name, how many are done and of how many; it
 shows progress and raises `StoppedError` when a signal came."""
 
@@ -119,7 +119,7 @@ class Algorithm(Protocol):
 
     metrics: tuple[str, ...]
 
-    def prepare(self, pulse: Pulse) -> dict[str, float]:
+    def prepare(self, on_progress: PhaseCallback) -> dict[str, float]:
         """What is learned before a round; returns what to log of it."""
         ...
 
@@ -131,7 +131,7 @@ class Algorithm(Protocol):
         """Acts in one round, row i on training task i; it starts with an empty memory."""
         ...
 
-    def watch(self, taken: Taken, pulse: Pulse) -> None:
+    def after_step(self, taken: Taken, on_progress: PhaseCallback) -> None:
         """After every step of an explorer: what is learned while acting."""
         ...
 
@@ -143,7 +143,7 @@ class Algorithm(Protocol):
         """Take in a round; on resuming also those of before, in order."""
         ...
 
-    def learn(self, pulse: Pulse) -> dict[str, float]:
+    def learn(self, on_progress: PhaseCallback) -> dict[str, float]:
         """What is learned after a round; returns the rest to log, NaN where nothing was."""
         ...
 

@@ -62,16 +62,12 @@ class MetaTrainer:
     def __init__(
         self, config: MetaTrainConfig, task_set: TaskSet, algorithm: Algorithm, out: Path
     ) -> None:
+        horizon, delay = task_set.horizon, task_set.delay
         by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
-        if (
-            config.episode_lengths is not None
-            and task_set.horizon % task_set.delay
-            and not by_model
-        ):
+        if config.episode_lengths is not None and horizon % delay and not by_model:
             raise UsageError(
-                f"episodes of random length leave steps unpaid where the horizon, {task_set.horizon},"
-                f" is no multiple of the delay, {task_set.delay}: add --credit auto or"
-                " --episode-lengths none"
+                f"episodes of random length leave steps unpaid where the horizon, {horizon}, is no"
+                f" multiple of the delay, {delay}: add --credit auto or --episode-lengths none"
             )
         self.config, self.task_set, self.algorithm, self.out = config, task_set, algorithm, out
         self.env = task_set.make(range(len(task_set.train)))
@@ -100,8 +96,8 @@ class MetaTrainer:
             Progress(label, config.steps, done=self.step, quiet=quiet) as progress,
         ):
             while self.step < config.steps:
-                watch = Watch(self.out, stop, progress, f"iteration {self.iteration + 1}")
-                new, row = self._iterate(watch)
+                monitor = PhaseMonitor(self.out, stop, progress, f"iteration {self.iteration + 1}")
+                new, row = self._iterate(monitor)
                 metrics.add(row)
                 self.logs["episodes"].add(*self._episode_rows(new))
                 self.seals.append(save_round(self.rounds, self.iteration, new))
@@ -118,20 +114,20 @@ class MetaTrainer:
 
     # --- one iteration --------------------------------------------------------------------
 
-    def _iterate(self, watch: Watch) -> tuple[Round, dict[str, float]]:
+    def _iterate(self, monitor: PhaseMonitor) -> tuple[Round, dict[str, float]]:
         """Collect, learn and, now and then, evaluate; returns the round and its metrics."""
-        prepared = self.algorithm.prepare(watch)
-        watch("collect", 0, 1)
-        new = self._collect(watch)
+        prepared = self.algorithm.prepare(monitor)
+        monitor("collect", 0, 1)
+        new = self._collect(monitor)
         self.algorithm.remember(new)
-        learned = self.algorithm.learn(watch) | prepared
+        learned = self.algorithm.learn(monitor) | prepared
         self.step, self.iteration = new.step, self.iteration + 1
         evaluated = dict.fromkeys(self.evaluation.columns, float("nan"))
         if self.iteration % self.config.evaluate_every == 0 or self.step >= self.config.steps:
-            watch("evaluate", 0, 1)
+            monitor("evaluate", 0, 1)
             self.earned = evaluated = self.evaluation.run(self.algorithm)
             self._save_policy()
-        seconds = watch.end()
+        seconds = monitor.end()
         self.seconds += sum(seconds.values())
         others = set(self.task_set.train)
         return new, {
@@ -146,7 +142,7 @@ class MetaTrainer:
             "charts/SPS": self.step / self.seconds,
         }
 
-    def _collect(self, watch: Watch) -> Round:
+    def _collect(self, monitor: PhaseMonitor) -> Round:
         """As many steps of each training task as a whole episode has, in one piece or several."""
         drivers = self.algorithm.plan()
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
@@ -174,7 +170,7 @@ class MetaTrainer:
                 episodes=len(drivers),
                 steps=length,
                 obeyed=obedience(failing, self.task_set.action_size) if failing else None,
-                after=lambda taken: self.algorithm.watch(taken, watch),
+                after=lambda taken: self.algorithm.after_step(taken, monitor),
             )
             for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
                 self._watch_stability(task, stable=episode is not None)
@@ -306,8 +302,8 @@ class MetaTrainer:
                 log.restore(state["logs"][name], announce)
 
 
-class Watch:
-    """A `Pulse`: shows what is being done, times it, and stops at a signal."""
+class PhaseMonitor:
+    """A `PhaseCallback`: shows what is being done, times it, and stops at a signal."""
 
     def __init__(self, out: Path, stop: Interrupts, progress: Progress, label: str) -> None:
         self._out, self._stop, self._progress, self._label = out, stop, progress, label

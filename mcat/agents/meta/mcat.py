@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learners import make_learner
-from mcat.agents.meta.algorithm import RANDOM, SHARED, Pulse, Round, TaskSet
+from mcat.agents.meta.algorithm import RANDOM, SHARED, PhaseCallback, Round, TaskSet
 from mcat.agents.meta.config import MCATConfig
 from mcat.agents.meta.exploration import Exploration
 from mcat.agents.meta.selection import Selection
@@ -145,30 +145,30 @@ class MCAT:
 
     # --- what is learned --------------------------------------------------------------------
 
-    def prepare(self, pulse: Pulse) -> dict[str, float]:
+    def prepare(self, on_progress: PhaseCallback) -> dict[str, float]:
         """C and F, then H, if π learns while acting: it must know the contexts it acts in."""
         if not (self.config.learn_while_acting and self._warm):
             return {}
-        found = self._learn_models(pulse)
+        found = self._learn_models(on_progress)
         self._updates = self._policy_updates(room=self._round_steps)
         return found
 
-    def watch(self, taken: Taken, pulse: Pulse) -> None:
+    def after_step(self, taken: Taken, on_progress: PhaseCallback) -> None:
         """Algorithm 2 step by step, where π learns while acting."""
         if self._updates is None or self._exploration is None:
             return
         self._updates.see(taken, self._exploration.contexts)
-        self._learn_to_act(self._updates, self._updates.seen, self._round_steps, pulse)
-        pulse("collect", self._updates.seen, self._round_steps)
+        self._learn_to_act(self._updates, self._updates.seen, self._round_steps, on_progress)
+        on_progress("collect", self._updates.seen, self._round_steps)
 
-    def learn(self, pulse: Pulse) -> dict[str, float]:
+    def learn(self, on_progress: PhaseCallback) -> dict[str, float]:
         """All that was not learned before and during the round; nothing while tasks lack data."""
         found = dict.fromkeys(self.metrics, NOTHING)
         if not self.config.learn_while_acting and self._complete:
-            found |= self._learn_models(pulse)
+            found |= self._learn_models(on_progress)
             if self._warm:
                 self._updates = self._policy_updates()
-                self._learn_to_act(self._updates, self.collected, self.collected, pulse)
+                self._learn_to_act(self._updates, self.collected, self.collected, on_progress)
         if self._updates is not None:
             linear = float(self.credit.used == "ridge")
             found |= {f"losses/{name}": mean for name, mean in self._updates.means.items()}
@@ -177,28 +177,28 @@ class MCAT:
         self.selection.forget(self.step)
         return found
 
-    def _learn_models(self, pulse: Pulse) -> dict[str, float]:
+    def _learn_models(self, on_progress: PhaseCallback) -> dict[str, float]:
         """C and F, then H; after random actions only the first, as H is not used yet."""
         transfers = self.config.transfer and len(self._tasks) > 1
-        found = self._learn_dynamics(pulse)
-        return found | self._learn_to_translate(pulse if self._warm and transfers else None)
+        found = self._learn_dynamics(on_progress)
+        return found | self._learn_to_translate(on_progress if self._warm and transfers else None)
 
-    def _learn_dynamics(self, pulse: Pulse) -> dict[str, float]:
+    def _learn_dynamics(self, on_progress: PhaseCallback) -> dict[str, float]:
         held_out = [self._episodes(task, held_out=True) for task in self._tasks]
         progress = self.models.learn(
             [self._episodes(task, held_out=False) for task in self._tasks],
             [episodes for episodes in held_out if len(episodes)],
-            lambda done, total: pulse("dynamics", done, total),
+            lambda done, total: on_progress("dynamics", done, total),
         )
         found = progress.forward, progress.contrastive, progress.steps, progress.error
         return dict(zip(DYNAMICS, found, strict=True))
 
-    def _learn_to_translate(self, pulse: Pulse | None) -> dict[str, float]:
+    def _learn_to_translate(self, on_progress: PhaseCallback | None) -> dict[str, float]:
         found = (NOTHING, NOTHING)
-        if pulse is not None:
+        if on_progress is not None:
             progress = self.translator.learn(
                 [self.replay.task(task) for task in self._tasks],
-                lambda done, total: pulse("translator", done, total),
+                lambda done, total: on_progress("translator", done, total),
             )
             found = progress.untranslated, progress.translated
         return dict(zip(MISMATCHES, found, strict=True))
@@ -216,18 +216,20 @@ class MCAT:
             room=room,
         )
 
-    def _learn_to_act(self, update: PolicyUpdates, steps: int, total: int, pulse: Pulse) -> None:
+    def _learn_to_act(
+        self, update: PolicyUpdates, steps: int, total: int, on_progress: PhaseCallback
+    ) -> None:
         """Algorithm 2: one update per collected step, or as many as configured.
 
         Args:
             update: The updates of this round.
             steps: Environment steps of the round so far.
             total: How many it will have at its end.
-            pulse: Called before each update.
+            on_progress: Called before each update.
         """
         due, end = (max(1, round(n * self.config.updates_per_step)) for n in (steps, total))
         while update.done < due:
-            pulse("policy", update.done, end)
+            on_progress("policy", update.done, end)
             update()
             _require_finite(update.sums)  # at once: the first loss to go takes the others with it
 

@@ -205,7 +205,7 @@ def random_round(task_set: TaskSet, number: int) -> Round:
     return Round(step=step, episodes=episodes, drivers=(RANDOM,) * len(task_set.train))
 
 
-def no_pulse(phase: str, done: int, total: int) -> None:
+def no_progress(phase: str, done: int, total: int) -> None:
     pass
 
 
@@ -216,5 +216,5 @@ def mcat(config: MCATConfig = TINY, rounds: int = 2, task_set: TaskSet | None = 
     for number in range(rounds):
         agent.remember(random_round(task_set, number))
     if rounds:
-        agent.learn(no_pulse)
+        agent.learn(no_progress)
     return agent

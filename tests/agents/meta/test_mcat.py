@@ -21,7 +21,7 @@ from tests.agents.meta.point_mass import (
     WEAK,
     Gain,
     mcat,
-    no_pulse,
+    no_progress,
     point_mass_task_set,
     random_round,
 )
@@ -93,7 +93,7 @@ def test_plans_are_random_then_shared_then_transferred():
     names = agent.task_set.train
     assert agent.plan() == (RANDOM, RANDOM)
     agent.remember(random_round(agent.task_set, 0))  # start_steps are over
-    agent.learn(no_pulse)
+    agent.learn(no_progress)
     assert agent.plan() == (SHARED, SHARED)  # returns of random actions do not count
     agent.selection.add(80, 0, None, 10.0)
     agent.selection.add(80, 1, None, 2.0)
@@ -125,7 +125,7 @@ def test_without_transfer_h_is_never_made_nor_asked(monkeypatch):
     agent = mcat(replace(TINY, transfer=False))
     agent.selection.add(80, 0, None, 10.0)
     agent.selection.add(80, 1, None, 2.0)
-    found = agent.learn(no_pulse)
+    found = agent.learn(no_progress)
     agent.explorer(agent.plan())(np.zeros((2, 2)))
     assert np.isnan(found["model/mismatch_translated"])
     assert not [name for name in agent.tensors() if name.startswith("translator")]
@@ -152,12 +152,12 @@ def test_features_follow_the_episodes_of_their_task():
 def test_a_round_of_ten_is_held_out_and_never_trained_on(monkeypatch):
     agent = mcat(replace(TINY, replay_capacity=10**6), rounds=0)
     seen = []
-    monkeypatch.setattr(agent.models, "learn", lambda training, held_out, tick: seen.append(
+    monkeypatch.setattr(agent.models, "learn", lambda training, held_out, on_progress: seen.append(
         (training, held_out)) or _progress())  # fmt: skip
     rounds = [random_round(agent.task_set, number) for number in range(2 * HELD_OUT)]
     for new in rounds:
         agent.remember(new)
-    agent._learn_dynamics(no_pulse)
+    agent._learn_dynamics(no_progress)
     ((training, held_out),) = seen
     for task in range(2):
         starts = [new.episodes.task(task).observations[0] for new in rounds]
@@ -176,7 +176,7 @@ def test_the_oldest_rounds_go_when_the_memory_is_full():
     agent = mcat(rounds=0)  # room for four
     for number in range(6):
         agent.remember(random_round(agent.task_set, number))
-        agent.learn(no_pulse)
+        agent.learn(no_progress)
     assert agent.replay.num_episodes == 8
     assert agent.rounds.tolist() == [2, 2, 3, 3, 4, 4, 5, 5]
     wanted = random_round(agent.task_set, 2).episodes
@@ -194,9 +194,9 @@ def test_tasks_whose_episodes_diverged_are_waited_for():
     for number in (0, 1):
         new = random_round(agent.task_set, number)
         agent.remember(replace(new, episodes=new.episodes.task(0), drivers=new.drivers[:1]))
-        found = agent.learn(no_pulse)
+        found = agent.learn(no_progress)
         assert all(np.isnan(value) for value in found.values())
         assert agent.plan() == (RANDOM, RANDOM)
     agent.remember(random_round(agent.task_set, 2))
-    assert np.isfinite(agent.learn(no_pulse)["model/forward_error"])  # of the task that has one
+    assert np.isfinite(agent.learn(no_progress)["model/forward_error"])  # of the task that has one
     assert agent.plan() == (SHARED, SHARED)

@@ -261,8 +261,8 @@ torch.set_num_threads(1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB
 before = peak()
 names = tuple("abcd")
-task_set = TaskSet(train=names, test=(), observation_size=27, action_size=8, horizon=1000, delay=500,
-              make=None)
+task_set = TaskSet(train=names, test=(), observation_size=27, action_size=8, horizon=1000,
+                   delay=500, make=None)
 config = overlay(PRESETS["fast"].mcat, {
     "start_steps": 4000, "updates_per_step": 0.002, "context.max_steps": 4,
     "context.evaluate_every": 2, "action.steps": 2})

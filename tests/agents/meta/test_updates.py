@@ -16,7 +16,7 @@ from mcat.config import overlay
 from tests.agents.meta.point_mass import (
     TINY,
     mcat,
-    no_pulse,
+    no_progress,
 )
 from tests.agents.test_td3 import as_modules, column, constant_agent, generator, random_batch
 
@@ -55,7 +55,7 @@ def test_contexts_are_those_of_the_present_encoder_over_each_steps_own_history()
                 wanted = model.encode((torch.from_numpy(changes), torch.from_numpy(actions)))
             torch.testing.assert_close(found[step], wanted[0])
     before = encode_all(agent.policy, agent.replay)
-    agent._learn_dynamics(no_pulse)  # nothing of the old encoder stays behind
+    agent._learn_dynamics(no_progress)  # nothing of the old encoder stays behind
     assert not torch.allclose(encode_all(agent.policy, agent.replay), before)
 
 
@@ -110,10 +110,10 @@ def test_each_phase_changes_its_own_networks_and_no_others():
         phase(*arguments)
         return {name.partition("/")[0] for name in changed(before, agent.tensors())}
 
-    acting = (agent._policy_updates(), 4, 4, no_pulse)
+    acting = (agent._policy_updates(), 4, 4, no_progress)
     assert after(agent._learn_to_act, *acting) == {"learner", "imitation", "credit"}
-    assert after(agent._learn_to_translate, no_pulse) == {"translator"}
-    assert after(agent._learn_dynamics, no_pulse) == {"models"}
+    assert after(agent._learn_to_translate, no_progress) == {"translator"}
+    assert after(agent._learn_dynamics, no_progress) == {"models"}
 
 
 def test_no_gradient_of_the_policy_reaches_the_encoder():
@@ -223,6 +223,6 @@ def test_priorities_become_the_gains_of_the_update():
 def test_without_imitation_the_memory_is_not_looked_at():
     agent = mcat(replace(TINY, imitate=False))
     agent.imitation.mass.fill(np.nan)  # would be found
-    found = agent.learn(no_pulse)
+    found = agent.learn(no_progress)
     assert found["losses/imitation"] == 0
     assert np.isfinite(found["losses/critic"])
