@@ -66,36 +66,37 @@ class Evaluator:
     def returns(
         self,
         policy: AnyPolicy,
-        watch: Callable[[NDArray[np.float64]], None] | None = None,
+        on_observation: Callable[[NDArray[np.float64]], None] | None = None,
     ) -> NDArray[np.float64]:
         """The undiscounted return of each episode.
 
         Args:
             policy: Who acts; one with a memory begins here.
-            watch: Shown the observations `(episodes, obs)` of the start and after every step.
+            on_observation: Called with the observations `(episodes, obs)` of the start and after
+                every step.
         """
-        return episode_returns(self._env, policy, self._seed, watch)
+        return episode_returns(self._env, policy, self._seed, on_observation)
 
 
 def episode_returns(
     env: TaskVectorEnv,
     policy: AnyPolicy,
     seed: int,
-    watch: Callable[[NDArray[np.float64]], None] | None = None,
+    on_observation: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> NDArray[np.float64]:
     """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
     obs, _ = env.reset(seed=seed, options={"park": True})
     act = begun(policy)
     returns = np.zeros(env.num_envs)
     over = np.zeros(env.num_envs, dtype=bool)
-    if watch is not None:
-        watch(obs)
+    if on_observation is not None:
+        on_observation(obs)
     while not over.all():
         obs, rewards, terminated, truncated, _ = env.step(act(obs))
         returns += rewards  # 0 for episodes that are over
         over = terminated | truncated
-        if watch is not None:
-            watch(obs)
+        if on_observation is not None:
+            on_observation(obs)
     return returns
 
 
@@ -111,8 +112,8 @@ def run_episodes(
                 evaluators[task] = Evaluator(task, episodes, seed, workers)
             seen: list[NDArray[np.float64]] = []
             on_table = task.robot in SCRIPTED  # there the hand comes first in a state
-            watch = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if on_table else None
-            values = evaluators[task].returns(policy, watch)
+            keep = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if on_table else None
+            values = evaluators[task].returns(policy, keep)
             returns.append(Returns(label=label, values=tuple(values.tolist())))
             if seen:
                 paths[label] = np.round(np.stack(seen, axis=1), 4).tolist()

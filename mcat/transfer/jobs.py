@@ -39,7 +39,7 @@ class SourcePolicy(NamedTuple):
 
 
 def translate_pair(
-    config: TransferConfig, logs: Sequence[Logs], watch: Stopwatch
+    config: TransferConfig, logs: Sequence[Logs], timings: Stopwatch
 ) -> tuple[Translator, dict[str, Any]]:
     """One translator from source to target, and the part of the result that is about it."""
     source, target = logs
@@ -49,11 +49,11 @@ def translate_pair(
     policy = _source_policy(config, source, target)
     trusts = guess is None and config.method == "ours"
     _require_use(config, [policy], used=policy.function is not None and trusts)
-    with watch.time("fit"):
+    with timings.time("fit"):
         translator = _fit_pair(config, source, target, guess)
     found: dict[str, Any] = {"policy": policy.name, "skipped": _told([policy])}
     if isinstance(translator, LearnedTranslator):
-        with watch.time("trust"):
+        with timings.time("trust"):
             found["trust"] = estimate_trust(
                 translator,
                 source.episodes,
@@ -64,7 +64,7 @@ def translate_pair(
             )
     found["scatter"] = _scatter(translator, source, guess, np.random.default_rng(config.seed))
     if policy.function and not policy.skipped and source.task and target.task:
-        with watch.time("evaluate"):
+        with timings.time("evaluate"):
             plain = _untranslated(policy.function, guess, source, target)
             transferred = Transferred(
                 policy.name, plain, TransferredPolicy(policy.function, translator)
@@ -163,12 +163,12 @@ def _scatter(
 
 
 def translate_many(
-    config: TransferConfig, logs: Sequence[Logs], watch: Stopwatch
+    config: TransferConfig, logs: Sequence[Logs], timings: Stopwatch
 ) -> tuple[Translator, dict[str, Any]]:
     """One translator between all tasks, and the part of the result that is about it."""
     policies = _task_policies(config, logs)
     _require_use(config, policies)
-    with watch.time("fit"):
+    with timings.time("fit"):
         translator = fit_many(
             [item.episodes for item in logs],
             names=[machine.name for machine in describe(logs)],
@@ -182,7 +182,7 @@ def translate_many(
         "skipped": _told(policies),
         "contexts": _contexts(translator, logs, np.random.default_rng(config.seed)),
     }
-    with watch.time("evaluate"):
+    with timings.time("evaluate"):
         found["matrix"] = _matrix(config, logs, policies, translator)
     return translator, found
 

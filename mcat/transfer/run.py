@@ -50,8 +50,8 @@ def translate(
     """
     if config.out is not None:
         require_replaceable(config.out, overwrite=config.overwrite)
-    watch = Stopwatch()
-    with watch.time("load"):
+    timings = Stopwatch()
+    with timings.time("load"):
         logs = _load(config)
         machines = describe(logs)
     if config.tasks:
@@ -68,7 +68,7 @@ def translate(
     torch.set_num_threads(config.threads)
     job = translate_many if config.tasks else translate_pair
     with new_folder(out, overwrite=config.overwrite, needed_bytes=_RESULT_BYTES) as folder:
-        translator, found = job(config, logs, watch)
+        translator, found = job(config, logs, timings)
         made_by = provenance()
         result = TransferResult(
             method=config.method,
@@ -79,7 +79,7 @@ def translate(
             config=config.to_json(),
             machines=machines,
             fit=translator.report,
-            seconds=watch.seconds,
+            seconds=timings.seconds,
             **found,
         )
         translator.save(folder / TRANSLATOR_FILE)
