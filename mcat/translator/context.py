@@ -22,7 +22,7 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import ContextConfig
-from mcat.translator.networks import Normaliser, mlp, take_step
+from mcat.translator.networks import Normaliser, mlp, optimise, seeded
 from mcat.translator.windows import (
     Windows,
     past_of,
@@ -168,8 +168,7 @@ def train_context(
     splits = [split_episodes(task, rng) for task in tasks]
     training, held_out = [s[0] for s in splits], [s[1] for s in splits]
     obs_size, act_size = tasks[0].observation_size, tasks[0].action_size
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
+    with seeded(rng):
         model = ContextModel(obs_size, act_size, len(tasks), config)
     fit_scales(model, [*training, *asked_about])
     if config.shared_only:
@@ -184,7 +183,7 @@ def train_context(
                 adam.param_groups[0]["lr"] = config.learning_rate * left
             forward, contrast = joint_losses(model, training, rng)
             loss = forward + config.contrastive_weight * contrast
-            take_step(adam, loss)
+            optimise(adam, loss)
             if step % config.evaluate_every and step != config.max_steps:
                 continue
             if not torch.isfinite(loss):

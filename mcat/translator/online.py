@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
-from mcat.translator.action import ActionTraining, Route
+from mcat.translator.action import ActionTraining, SourceTargets
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import (
     ContextModel,
@@ -25,7 +25,7 @@ from mcat.translator.context import (
     joint_losses,
     set_features,
 )
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise, seeded
 from mcat.translator.tensors import Part, load_tensors, tensors_of
 from mcat.translator.windows import sample_windows
 
@@ -79,8 +79,7 @@ class ContextLearner:
     ) -> None:
         self.config, self.good_enough = config, good_enough
         self.rng = np.random.default_rng(seed)
-        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-            torch.manual_seed(int(self.rng.integers(2**31)))
+        with seeded(self.rng):
             self.model = ContextModel(obs_size, act_size, tasks, config)
         self.adam = torch.optim.Adam(self.model.parameters(), config.learning_rate, fused=True)
         self.error: float | None = None  # None while nothing is held out
@@ -109,7 +108,7 @@ class ContextLearner:
             forward, contrastive = joint_losses(self.model, training, self.rng)
             _require_finite(forward, "forward loss")
             _require_finite(contrastive, "contrastive loss")
-            take_step(self.adam, forward + config.contrastive_weight * contrastive)
+            optimise(self.adam, forward + config.contrastive_weight * contrastive)
             sums += torch.stack((forward, contrastive)).detach()
             if tests and step % config.evaluate_every == 0:
                 error = float(held_out_errors(self.model, tests).mean())
@@ -163,7 +162,7 @@ class TranslatorLearner:
         for step in range(self.config.steps):
             on_progress(step, self.config.steps)
             _require_finite(training.step(), "translation loss")
-        tests = [training.sample(route, TEST_ROWS) for route in training.routes]
+        tests = [training.sample(source, TEST_ROWS) for source in training.sources]
         with torch.no_grad():
             new = [training.translate(test) for test in tests]
         pairs = zip(tests, new, strict=True)
@@ -194,15 +193,15 @@ class TranslatorLearner:
     def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
         """The training, on the episodes there are now; source and target may be the same."""
         numbers = range(len(tasks))
-        routes = [Route(number, task, numbers) for number, task in enumerate(tasks)]
+        sources = [SourceTargets(number, task, numbers) for number, task in enumerate(tasks)]
         if self._training is None:
-            self._training = self._begin(routes)
-        self._training.routes = routes
+            self._training = self._begin(sources)
+        self._training.sources = sources
         return self._training
 
-    def _begin(self, routes: Sequence[Route]) -> ActionTraining:
+    def _begin(self, sources: Sequence[SourceTargets]) -> ActionTraining:
         seed = int(self.rng.integers(2**31))
-        training = ActionTraining(self.model, routes, self.config, seed=seed)
+        training = ActionTraining(self.model, sources, self.config, seed=seed)
         training.rng = self.rng
         return training
 

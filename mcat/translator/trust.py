@@ -27,7 +27,7 @@ from mcat.datasets.views import Episodes
 from mcat.translator.context import ContextModel, train_context
 from mcat.translator.fit import LearnedTranslator
 from mcat.translator.limits import require_actions
-from mcat.translator.networks import CONSTANT, take_step
+from mcat.translator.networks import CONSTANT, optimise
 from mcat.translator.windows import past_of, split_episodes
 from mcat.types import PolicyFunction
 
@@ -297,7 +297,7 @@ def _search(models: _Models, rows: _Rows, start: Tensor, goal: Tensor) -> Tensor
     adam = torch.optim.Adam([free], SEARCH_RATE)
     for _ in range(SEARCH_STEPS):
         reached = models.change(models.fitted, rows, torch.tanh(free))
-        take_step(adam, _squares(reached - goal).sqrt().sum())
+        optimise(adam, _squares(reached - goal).sqrt().sum())
     return torch.tanh(free).detach()
 
 

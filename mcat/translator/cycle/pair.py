@@ -34,7 +34,7 @@ from mcat.translator.cycle.training import (
 )
 from mcat.translator.fit import require_same_spaces
 from mcat.translator.limits import require_limits
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise, seeded
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes
@@ -112,10 +112,10 @@ class CycleTraining:
     def step(self, target: Rows, source_actions: Tensor) -> dict[str, Tensor]:
         """The adversary learns first, then Phi and Psi; the losses, not weighted."""
         proposed = self.networks.to_source(target.obs, target.action)
-        judged = self.adversary.learn(proposed, source_actions)
+        discriminator_loss = self.adversary.learn(proposed, source_actions)
         losses = self.losses(target, proposed)
-        take_step(self.adam, self.networks.config.total(*losses.values()))
-        return {**losses, "discriminator": judged}
+        optimise(self.adam, self.networks.config.total(*losses.values()))
+        return {**losses, "discriminator": discriminator_loss}
 
     def losses(self, target: Rows, proposed: Tensor) -> dict[str, Tensor]:
         """The three losses of a target batch whose actions Phi turned into `proposed`."""
@@ -124,7 +124,7 @@ class CycleTraining:
         return {
             "dynamics cycle": (reached - target.after).abs().mean(),
             "domain cycle": (back - target.action).abs().mean(),
-            "adversarial": self.adversary.suspicion(proposed),
+            "adversarial": self.adversary.generator_loss(proposed),
         }
 
 
@@ -145,8 +145,7 @@ def fit_cycle(
     (source_rows, source_test), (target_rows, target_test) = (
         [Rows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
     )
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
+    with seeded(rng):
         networks = CycleNetworks((source.observation_size, source.action_size), config)
     translator = CycleTranslator(networks)
     log = LossLog(translator.report)

@@ -36,7 +36,7 @@ from mcat.translator.cycle.training import (
     train_forward,
 )
 from mcat.translator.limits import require_limits
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise, seeded
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence, require_fit
@@ -162,39 +162,39 @@ class SpacesTraining:
     def state_turn(self, source: Rows, target: Rows) -> dict[str, Tensor]:
         """One step of the state adversary, then of G; the losses, not weighted."""
         mapped, after = (self.networks.state_map(obs) for obs in (target.obs, target.after))
-        judged = self.states.learn(mapped, source.obs)
+        discriminator_loss = self.states.learn(mapped, source.obs)
         with torch.no_grad():
             action = self.networks.to_source(target.action)
         losses = self.dynamics_losses(mapped, action, after)
-        losses["state adversarial"] = self.states.suspicion(mapped)
-        take_step(self.state_adam, self.total(losses))
-        return {**losses, "state discriminator": judged}
+        losses["state adversarial"] = self.states.generator_loss(mapped)
+        optimise(self.state_adam, self.total(losses))
+        return {**losses, "state discriminator": discriminator_loss}
 
     def action_turn(self, source: Rows, target: Rows) -> dict[str, Tensor]:
         """One step of the action adversaries, then of the action maps; the losses."""
         to_source, to_target = self.networks.to_source, self.networks.to_target
         there, here = to_target(source.action), to_source(target.action)
-        judged = {
+        discriminator_losses = {
             "source action discriminator": self.source_actions.learn(here, source.action),
             "target action discriminator": self.target_actions.learn(there, target.action),
         }
         with torch.no_grad():
             mapped, after = (self.networks.state_map(obs) for obs in (target.obs, target.after))
         losses = self.dynamics_losses(mapped, here, after) | {
-            "source action adversarial": self.source_actions.suspicion(here),
-            "target action adversarial": self.target_actions.suspicion(there),
+            "source action adversarial": self.source_actions.generator_loss(here),
+            "target action adversarial": self.target_actions.generator_loss(there),
             "source action cycle": (to_source(there) - source.action).abs().mean(),
             "target action cycle": (to_target(here) - target.action).abs().mean(),
         }
-        take_step(self.action_adam, self.total(losses))
-        return losses | judged
+        optimise(self.action_adam, self.total(losses))
+        return losses | discriminator_losses
 
     def dynamics_losses(self, mapped: Tensor, action: Tensor, after: Tensor) -> dict[str, Tensor]:
         """What couples states and actions: where F1 says that mapped actions lead."""
         reached = self.networks.dynamics(mapped, action)
         return {
             "dynamics cycle": (reached - after).abs().mean(),
-            "next state adversarial": self.states.suspicion(reached),
+            "next state adversarial": self.states.generator_loss(reached),
         }
 
     def total(self, losses: dict[str, Tensor]) -> Tensor:
@@ -221,8 +221,7 @@ def fit_cycle_spaces(
     (source_rows, source_test), (target_rows, target_test) = (
         [Rows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
     )
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
+    with seeded(rng):
         networks = SpacesNetworks(sizes[0], sizes[1], config)
     networks.set_hand_maps(correspondence)
     networks.set_scales(source_rows, target_rows)

@@ -13,7 +13,7 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import BaselineConfig
-from mcat.translator.networks import Normaliser, mlp, take_step
+from mcat.translator.networks import Normaliser, mlp, optimise
 from mcat.translator.policy import Translator
 from mcat.translator.report import FitReport
 
@@ -121,7 +121,7 @@ def train_forward(
         for step in scheduled([adam], steps, config.forward_learning_rates):
             batch = rows.draw(rng, config.batch_size)
             loss = (network(batch.obs, batch.action) - batch.after).abs().mean()
-            take_step(adam, loss)
+            optimise(adam, loss)
             log.add({"forward model": loss})
             progress.advance()
             if ends_epoch(step, steps, config.epochs):

@@ -96,8 +96,8 @@ def nan_weights(agent: TD3, *rest):
 POISONS = {  # what makes each loss NaN in the third round, by itself
     "forward": (context, "forward_loss", 36, lambda mean, *rest: (mean * NAN, *rest)),
     "contrastive": (context, "contrastive_loss", 18, lambda one, two: (one * NAN, two)),
-    "translation": (ActionTraining, "loss", 10, lambda self, query: (
-        self, query._replace(target=query.target * NAN))),
+    "translation": (ActionTraining, "loss", 10, lambda self, batch: (
+        self, batch._replace(target=batch.target * NAN))),
     "critic": (TD3, "update", 22, lambda self, batch, rows: (
         self, batch._replace(reward=batch.reward * NAN), rows)),
     "actor": (TD3, "update", 21, nan_weights),

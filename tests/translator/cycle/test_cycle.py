@@ -12,7 +12,7 @@ from mcat.translator.adversarial import Adversary, HistoryPool
 from mcat.translator.configs import CycleConfig, SpacesCycleConfig
 from mcat.translator.cycle.pair import CycleNetworks, CycleTraining, fit_cycle
 from mcat.translator.cycle.spaces import SpacesNetworks, SpacesTraining, fit_cycle_spaces
-from mcat.translator.cycle.training import LossLog, Rows, ends_epoch, scheduled, take_step
+from mcat.translator.cycle.training import LossLog, Rows, ends_epoch, optimise, scheduled
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence
@@ -147,7 +147,7 @@ def test_each_step_changes_only_its_own_networks(pair):
     training.adversary.learn(proposed, draw(pair[0]).action)
     assert changed_parts(networks, before) == {"discriminator"}
     before = copied(networks)
-    take_step(training.adam, sum(training.losses(target, proposed).values()))
+    optimise(training.adam, sum(training.losses(target, proposed).values()))
     assert changed_parts(networks, before) == {"phi", "psi"}
 
 
@@ -156,7 +156,7 @@ def test_the_adversary_goes_first(pair):
     target = draw(pair[1])
     proposed = training.networks.to_source(target.obs, target.action)
     losses = training.step(target, draw(pair[0]).action)
-    assert torch.equal(losses["adversarial"], training.adversary.suspicion(proposed))
+    assert torch.equal(losses["adversarial"], training.adversary.generator_loss(proposed))
 
 
 def test_turns_change_only_their_own_networks(limbs):
@@ -195,11 +195,11 @@ def test_adversary_by_hand():
     network = torch.nn.Linear(1, 2, bias=False)
     torch.nn.init.ones_(network.weight)  # both outputs repeat the input
     adversary = Adversary(network, 4, 1e-3, np.random.default_rng(0))
-    made, real = torch.tensor([[0.5], [2.0]]), torch.tensor([[3.0]])
-    assert adversary.suspicion(made).item() == pytest.approx((0.5**2 + 1**2) / 2)
-    loss = adversary.learn(made, real)
+    fake, real = torch.tensor([[0.5], [2.0]]), torch.tensor([[3.0]])
+    assert adversary.generator_loss(fake).item() == pytest.approx((0.5**2 + 1**2) / 2)
+    loss = adversary.learn(fake, real)
     assert loss.item() == pytest.approx(0.5 * ((0.5**2 + 2**2) / 2 + 2**2))
-    assert (network.weight < 1).all()  # made ones too high, the real one too
+    assert (network.weight < 1).all()  # fake ones too high, the real one too
 
 
 def test_pool_passes_on_until_full_and_then_swaps():

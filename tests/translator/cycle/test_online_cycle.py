@@ -13,7 +13,7 @@ from mcat.datasets import EpisodeStore
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import ContextModel, fit_scales
 from mcat.translator.cycle.online import CycleLearner
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise
 from mcat.translator.windows import sample_windows
 from tests.translator.systems import ACTIONS, CHANGES, STATES, linear_system
 
@@ -46,7 +46,7 @@ def model(tasks):
         feature = model.features[step % 2].expand(64, -1)
         rows = sample_windows(tasks[step % 2], CONTEXT, rng, 64)
         mean, _ = model.predict(rows.obs, rows.action, rows.past, feature)
-        take_step(adam, (mean - model.change_scale(rows.change)).abs().mean())
+        optimise(adam, (mean - model.change_scale(rows.change)).abs().mean())
     return model
 
 
@@ -84,17 +84,17 @@ def test_each_loss_is_about_the_right_machine(model, tasks):
     learner = CycleLearner(model, TINY)
     learner.learn(tasks, no_tick)
     training = learner._training
-    query = training.sample(training.routes[1]._replace(targets=[0]), 256)
-    rows = query.rows
+    batch = training.sample(training.sources[1]._replace(targets=[0]), 256)
+    rows = batch.rows
     right = rows.action @ torch.tensor(CHANGES["reversed"], dtype=torch.float32)
-    assert training.losses(query, right)["dynamics"] < 0.2  # F answers for the source
-    assert training.losses(query, rows.action)["dynamics"] > 0.5
-    proposed = training.propose(query)
+    assert training.losses(batch, right)["dynamics"] < 0.2  # F answers for the source
+    assert training.losses(batch, rows.action)["dynamics"] > 0.5
+    proposed = training.propose(batch)
     z0, z1 = model.features[0].expand(256, -1), model.features[1].expand(256, -1)
     states = model.scaled(rows.obs)
     assert torch.equal(proposed, training.phi(states, rows.action, z0, z1))
     back = training.network(states, proposed, z0, z1)
-    losses = training.losses(query, proposed)
+    losses = training.losses(batch, proposed)
     assert torch.equal(losses["domain"], (back - rows.action).abs().mean())
     verdict = training.helpers["discriminator"](torch.cat((proposed, z0), 1))
     assert torch.allclose(losses["adversarial"], (verdict - 1).square().mean())
