@@ -89,7 +89,9 @@ def test_plot_takes_runs_that_are_still_running_and_names_twice(capsys):
 def expected_returns(name, episodes=2, seed=5):
     policy = write_policy(Path("same.safetensors"), _task_set())
     tasks = family("ant-cripple").replace(horizon=HORIZON).split(name)
-    return [Evaluator(task, episodes, seed).returns(policy.begin()).tolist() for task in tasks]
+    return [
+        Evaluator(task, episodes, seed).returns(policy.start_episode()).tolist() for task in tasks
+    ]
 
 
 def _task_set():

@@ -199,7 +199,7 @@ def read_transfer(folder: Path) -> object:
 
 def acted(folder: Path) -> object:
     policy = ContextPolicy.load(folder / "policy.safetensors")
-    return digest({"actions": policy.begin()(np.ones((1, 2)))})
+    return digest({"actions": policy.start_episode()(np.ones((1, 2)))})
 
 
 def translated(folder: Path) -> object:

@@ -15,7 +15,7 @@ from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.progress import Progress
-from mcat.types import AnyPolicy, begun
+from mcat.types import AnyPolicy, started
 
 FILMED = 3  # episodes of which a Meta-World hand's path is kept
 
@@ -71,7 +71,7 @@ class Evaluator:
         """The undiscounted return of each episode.
 
         Args:
-            policy: Who acts; one with a memory begins here.
+            policy: Who acts; one with a memory starts with an empty one.
             on_observation: Called with the observations `(episodes, obs)` of the start and after
                 every step.
         """
@@ -86,7 +86,7 @@ def episode_returns(
 ) -> NDArray[np.float64]:
     """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
     obs, _ = env.reset(seed=seed, options={"park": True})
-    act = begun(policy)
+    act = started(policy)
     returns = np.zeros(env.num_envs)
     over = np.zeros(env.num_envs, dtype=bool)
     if on_observation is not None:

@@ -19,7 +19,7 @@ FILMED_STEPS = 150  # 6 seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployed:
+class TrainedRun:
     """The policy of a run, and some of the tasks it was made for.
 
     Attributes:
@@ -32,8 +32,8 @@ class Deployed:
     splits: dict[str, str]
 
 
-def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deployed:
-    """The deployed policy of a run and its tasks, rebuilt from their declarations.
+def open_run(folder: Path, split: str = "all", *, best: bool = False) -> TrainedRun:
+    """The policy of a run and its tasks, rebuilt from their declarations.
 
     Args:
         folder: Of the run.
@@ -57,7 +57,7 @@ def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deploye
     spec = tasks[record.train[0]].spec
     if (policy.observation_size, policy.action_size) != (spec.observation_size, spec.action_size):
         raise DataError(f"{path}: not a policy for {record.family}")
-    return Deployed(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
+    return TrainedRun(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
 
 
 def _tasks(record: RunRecord) -> tuple[Task, ...]:
@@ -74,26 +74,26 @@ def _tasks(record: RunRecord) -> tuple[Task, ...]:
 
 
 def evaluate_run(
-    deployed: Deployed, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
+    run: TrainedRun, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[Returns, ...]:
     """The returns of deterministic episodes on each task, each begun with an empty memory."""
-    runs = [Run(name, task, deployed.policy) for name, task in deployed.tasks.items()]
+    runs = [Run(name, task, run.policy) for name, task in run.tasks.items()]
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
 
 
-def means(deployed: Deployed, returns: Sequence[Returns]) -> list[Returns]:
+def means(run: TrainedRun, returns: Sequence[Returns]) -> list[Returns]:
     """All episodes of a split together, for each split of several tasks."""
     found = []
-    for split in dict.fromkeys(deployed.splits.values()):
-        members = [item for item in returns if deployed.splits[item.label] == split]
+    for split in dict.fromkeys(run.splits.values()):
+        members = [item for item in returns if run.splits[item.label] == split]
         if len(members) > 1:
             values = tuple(value for item in members for value in item.values)
             found.append(Returns(label=f"all {len(members)} {split} tasks", values=values))
     return found
 
 
-def film_run(deployed: Deployed, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
+def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
     """Write the start of an episode on each task, side by side, as .mp4 or .gif.
 
     Raises:
@@ -101,5 +101,5 @@ def film_run(deployed: Deployed, path: Path, *, seed: int, steps: int = FILMED_S
     """
     from mcat.envs.render import film_sheet
 
-    shown = {name: (task, deployed.policy) for name, task in deployed.tasks.items()}
+    shown = {name: (task, run.policy) for name, task in run.tasks.items()}
     film_sheet(shown, path, steps=steps, seed=seed)

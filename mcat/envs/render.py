@@ -17,7 +17,7 @@ from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
 from mcat.errors import MissingInputError, UsageError, install
-from mcat.types import AnyPolicy, begun
+from mcat.types import AnyPolicy, started
 
 if TYPE_CHECKING:
     from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
@@ -74,7 +74,7 @@ def film(
     try:
         observation, _ = env.reset(seed=seed)
         idle = np.zeros(task.spec.action_size)
-        act = None if policy is None else begun(policy)
+        act = None if policy is None else started(policy)
         yield _frame(env)
         for _ in range(min(steps, task.horizon)):
             action = idle if act is None else act(observation[None])[0]

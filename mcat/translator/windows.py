@@ -15,9 +15,7 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DataError
 from mcat.translator.configs import ContextConfig
 
-DISJOINT_SHARE = (
-    0.75  # share of a machine's values that another one never has, from which on it counts
-)
+DISJOINT_SHARE = 0.75  # of a machine's values outside another's range: then they are strangers
 
 
 class Windows(NamedTuple):

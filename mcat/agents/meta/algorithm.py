@@ -135,7 +135,7 @@ class Algorithm(Protocol):
         """After every step of an explorer: what is learned while acting."""
         ...
 
-    def deployed(self) -> PolicyFunction:
+    def acting_policy(self) -> PolicyFunction:
         """What a user gets: acts without noise on any task; it starts with an empty memory."""
         ...
 
@@ -160,5 +160,5 @@ class Algorithm(Protocol):
         ...
 
     def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write the deployed policy as a file of its own."""
+        """Write the acting policy as a file of its own."""
         ...

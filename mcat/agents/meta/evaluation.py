@@ -37,7 +37,7 @@ class Evaluation:
 
     def run(self, algorithm: Algorithm) -> dict[str, float]:
         """The mean return on each task and each split."""
-        policy = algorithm.deployed()
+        policy = algorithm.acting_policy()
         self._contexts = []
         every, step = max(1, self._task_set.horizon // SNAPSHOTS), 0
 

@@ -22,7 +22,7 @@ from mcat.agents.meta.config import MCATConfig
 from mcat.agents.meta.exploration import Exploration
 from mcat.agents.meta.selection import Selection
 from mcat.agents.meta.updates import LOSSES, PolicyUpdates
-from mcat.agents.policies.context_policy import ContextPolicy, Deployment
+from mcat.agents.policies.context_policy import ActingContextPolicy, ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken
@@ -123,9 +123,9 @@ class MCAT:
         )
         return self._exploration
 
-    def deployed(self) -> Deployment:
+    def acting_policy(self) -> ActingContextPolicy:
         """π(s, z_t) without noise and without H."""
-        return self.policy.begin()
+        return self.policy.start_episode()
 
     def remember(self, new: Round) -> None:
         """Keep a round's episodes, and the returns of those that show what a driver can do."""

@@ -116,11 +116,13 @@ class ContextPolicy:
         Raises:
             UsageError: always.
         """
-        raise UsageError("this policy remembers: act with policy.begin(), anew for every episode")
+        raise UsageError(
+            "this policy remembers: act with policy.start_episode(), anew for every episode"
+        )
 
-    def begin(self) -> Deployment:
+    def start_episode(self) -> ActingContextPolicy:
         """The policy at the start of episodes, with an empty memory."""
-        return Deployment(self)
+        return ActingContextPolicy(self)
 
     @torch.no_grad()
     def encode(self, past: tuple[Tensor, Tensor]) -> Tensor:
@@ -239,7 +241,7 @@ class Recognition:
         self._window.acted(actions)
 
 
-class Deployment:
+class ActingContextPolicy:
     """A `PolicyFunction` for any number of episodes in lockstep, called once per step.
 
     Attributes:
@@ -263,7 +265,7 @@ class Deployment:
         if self._taken is not None:
             if len(rows) != len(self._taken):
                 raise UsageError(
-                    f"{len(rows)} observations of {len(self._taken)} episodes: begin() anew"
+                    f"{len(rows)} observations of {len(self._taken)} episodes: start_episode() anew"
                 )
             self._recognition.acted(self._taken)
         self.contexts = self._recognition.see(rows)

@@ -202,7 +202,7 @@ class Trainer:
 
     def _begin_episode(self) -> None:
         task, rng = self.config.task, self.rngs["episodes"]
-        self.episode.begin(int(rng.integers(2**31)))
+        self.episode.start(int(rng.integers(2**31)))
         self.limit = task.horizon
         if self.config.episode_lengths is not None:
             self.limit = draw_length(
@@ -319,7 +319,7 @@ class Trainer:
             self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
             self.rewards.load_arrays(rewards)
             self.log.restore(state["log"], announce)
-        self.episode.bring_back(seed, self.replay.latest_actions(length))
+        self.episode.replay_to(seed, self.replay.latest_actions(length))
 
 
 def _part(tensors: Arrays, name: str) -> Arrays:

@@ -52,14 +52,14 @@ def test_shared_rows_act_in_their_own_context_and_transferred_ones_by_h(online):
         return -0.5 * actions
 
     acting = exploration(agent, [None, 0, 1], translate, online)
-    deployed = policy.begin()  # its window sees the same states, and is told what was done
+    started = policy.start_episode()  # its window sees the same states, and is told what was done
     for step in range(4):
         states = np.random.default_rng(step).normal(size=(3, 2))
         inputs = torch.from_numpy(states).float()
-        deployed(states)
-        own = deployed.contexts
+        started(states)
+        own = started.contexts
         taken = acting(states)
-        deployed.took(taken)
+        started.took(taken)
         torch.testing.assert_close(torch.from_numpy(taken[0]), policy.act(inputs, own)[0])
         source_actions = policy.act(inputs[1:], features[[0, 1]])
         torch.testing.assert_close(torch.from_numpy(taken[1:]), -0.5 * source_actions)

@@ -217,12 +217,12 @@ def test_priorities_become_the_gains_of_the_update():
     update()
     last = dict(zip(seen["i"], seen["g"], strict=True))  # a row drawn twice has one gain
     for index, gain in last.items():
-        assert memory.mass[index] == pytest.approx((gain + 1e-6) ** 0.6, rel=1e-5)
+        assert memory.priorities[index] == pytest.approx((gain + 1e-6) ** 0.6, rel=1e-5)
 
 
 def test_without_imitation_the_memory_is_not_looked_at():
     agent = mcat(replace(TINY, imitate=False))
-    agent.imitation.mass.fill(np.nan)  # would be found
+    agent.imitation.priorities.fill(np.nan)  # would be found
     found = agent.learn(no_progress)
     assert found["losses/imitation"] == 0
     assert np.isfinite(found["losses/critic"])
