@@ -14,7 +14,7 @@ from mcat.commands.options import given_parameters, task_from, task_options
 from mcat.commands.tables import print_table
 from mcat.config import to_json, typed
 from mcat.errors import UsageError, unknown
-from mcat.reports.tables import markdown
+from mcat.reports.tables import markdown_table
 
 if TYPE_CHECKING:
     from mcat.agents.single.config import TrainConfig
@@ -162,6 +162,6 @@ def list_policies(as_json: bool, as_markdown: bool) -> None:
         ]
         click.echo(json.dumps(found, indent=2))
     elif as_markdown:
-        click.echo(markdown(policy_rows()))
+        click.echo(markdown_table(policy_rows()))
     else:
         print_table("Packaged policies", policy_rows())

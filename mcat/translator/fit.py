@@ -82,7 +82,7 @@ class LearnedTranslator(Translator):
                 f"this translator knows several machines{known}: say which by between()"
             )
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """H's answer."""
         self.require_usable()
         features = [self.model.features[k].expand(len(obs), -1) for k in self.contexts]

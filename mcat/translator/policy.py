@@ -77,7 +77,8 @@ class Translator(ABC):
         act = require_actions(actions, len(obs), self.source_action_size)
         # Copied: columns of a data set are read-only, which torch dislikes.
         with torch.no_grad():
-            translated: NDArray[np.float32] = self.act(torch.tensor(obs), torch.tensor(act)).numpy()
+            new = self.translate_tensors(torch.tensor(obs), torch.tensor(act))
+        translated: NDArray[np.float32] = new.numpy()
         return translated[0] if np.ndim(observations) == 1 else translated
 
     def require_usable(self) -> None:
@@ -85,7 +86,7 @@ class Translator(ABC):
         return
 
     @abstractmethod
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """`translate` on tensors of the right shapes."""
 
     @abstractmethod

@@ -218,7 +218,7 @@ def estimate_trust(
         elsewhere = action.roll(len(action) // 2, dims=0)
         other = sum(models.change(home, rows, elsewhere) for home in models.homes) / 2
         effect = float(_squares(goal - other).mean() / 2) + 1e-12
-        translated = translator.act(rows.obs, action)
+        translated = translator.translate_tensors(rows.obs, action)
     best = _search(models, rows, translated, goal)
     with torch.no_grad():
         off, by_judge = (

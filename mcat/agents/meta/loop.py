@@ -23,7 +23,7 @@ from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.evaluation import Evaluation
 from mcat.agents.meta.rounds import load_rounds, save_round
 from mcat.agents.runs.folder import (
-    Log,
+    CsvLog,
     Metrics,
     load_checkpoint,
     misfits,
@@ -80,8 +80,8 @@ class MetaTrainer:
         self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
         self.logs = {
-            "metrics": Log(out / "metrics.csv", self._columns),
-            "episodes": Log(out / "episodes.csv", EPISODE_COLUMNS),
+            "metrics": CsvLog(out / "metrics.csv", self._columns),
+            "episodes": CsvLog(out / "episodes.csv", EPISODE_COLUMNS),
         }
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> MetaTrainResult:

@@ -79,7 +79,7 @@ def remove_stale_files(path: Path) -> None:
         remove_stale_parts(folder)
 
 
-class Log:
+class CsvLog:
     """A CSV file of a run that grows by rows.
 
     A checkpoint keeps its `text`, from which a resumed run goes on: whatever became of the file
@@ -140,7 +140,7 @@ class Metrics:
         until: On resuming, the step after which rows will come again.
     """
 
-    def __init__(self, log: Log, until: int) -> None:
+    def __init__(self, log: CsvLog, until: int) -> None:
         self._log, self._until = log, until
         self._begun = False
         self._board: EventFile | None = None

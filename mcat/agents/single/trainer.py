@@ -23,7 +23,7 @@ from mcat.agents.lengths import draw_length
 from mcat.agents.policies.policy import save_policy
 from mcat.agents.replay import Replay, saved_rows
 from mcat.agents.runs.folder import (
-    Log,
+    CsvLog,
     Metrics,
     load_checkpoint,
     misfits,
@@ -108,7 +108,7 @@ class Trainer:
         self.latest_returns: list[float] = []
         self.checkpoints = config.out / "checkpoints"
         self.segments = config.out / "replay"
-        self.log = Log(config.out / "metrics.csv", COLUMNS)
+        self.log = CsvLog(config.out / "metrics.csv", COLUMNS)
         self._begin_episode()
 
     def run(self, stop: Interrupts) -> None:

@@ -23,8 +23,8 @@ from mcat.translator.configs import CycleConfig
 from mcat.translator.cycle.training import (
     EpochHook,
     LossLog,
-    Rows,
     StateActionNet,
+    TransitionRows,
     ends_epoch,
     mismatch,
     per_dimension,
@@ -80,7 +80,7 @@ class CycleTranslator(Translator):
         """Numbers in an action."""
         return self.networks.sizes[1]
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """Psi's answer."""
         return self.networks.to_target(obs, action)
 
@@ -109,7 +109,7 @@ class CycleTraining:
         rate = networks.config.learning_rates[0]
         self.adversary = Adversary(networks.discriminator, networks.config.pool, rate, rng)
 
-    def step(self, target: Rows, source_actions: Tensor) -> dict[str, Tensor]:
+    def step(self, target: TransitionRows, source_actions: Tensor) -> dict[str, Tensor]:
         """The adversary learns first, then Phi and Psi; the losses, not weighted."""
         proposed = self.networks.to_source(target.obs, target.action)
         discriminator_loss = self.adversary.learn(proposed, source_actions)
@@ -117,7 +117,7 @@ class CycleTraining:
         optimise(self.adam, self.networks.config.total(*losses.values()))
         return {**losses, "discriminator": discriminator_loss}
 
-    def losses(self, target: Rows, proposed: Tensor) -> dict[str, Tensor]:
+    def losses(self, target: TransitionRows, proposed: Tensor) -> dict[str, Tensor]:
         """The three losses of a target batch whose actions Phi turned into `proposed`."""
         reached = self.networks.dynamics(target.obs, proposed)
         back = self.networks.to_target(target.obs, proposed)
@@ -143,7 +143,7 @@ def fit_cycle(
     config = config or CycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (
-        [Rows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
+        [TransitionRows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
     )
     with seeded(rng):
         networks = CycleNetworks((source.observation_size, source.action_size), config)
@@ -167,7 +167,7 @@ def fit_cycle(
 
 
 @torch.no_grad()
-def _judge(translator: CycleTranslator, source: Rows, target: Rows) -> None:
+def _judge(translator: CycleTranslator, source: TransitionRows, target: TransitionRows) -> None:
     """Errors on held-out episodes, in spreads of change; actions as shares of half their range."""
     networks, report = translator.networks, translator.report
     change = spread_of_change(source)
@@ -175,6 +175,7 @@ def _judge(translator: CycleTranslator, source: Rows, target: Rows) -> None:
     report.forward_error = per_dimension(predicted, source.after, change).tolist()
     proposed = networks.to_source(target.obs, target.action)
     back = networks.to_target(target.obs, proposed)
+    translated = translator.translate_tensors(source.obs, source.action)
 
     def error_of(action: Tensor) -> float:
         return mismatch(networks.dynamics(target.obs, action), target.after, change)
@@ -184,5 +185,5 @@ def _judge(translator: CycleTranslator, source: Rows, target: Rows) -> None:
         "untranslated": error_of(target.action),
         "translated": error_of(proposed),
         "round trip": float((back - target.action).abs().mean()),
-        "moved": float((translator.act(source.obs, source.action) - source.action).abs().mean()),
+        "moved": float((translated - source.action).abs().mean()),
     }

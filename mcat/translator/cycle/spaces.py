@@ -27,8 +27,8 @@ from mcat.translator.configs import SpacesCycleConfig
 from mcat.translator.cycle.training import (
     EpochHook,
     LossLog,
-    Rows,
     StateActionNet,
+    TransitionRows,
     ends_epoch,
     mismatch,
     per_dimension,
@@ -66,7 +66,7 @@ class SpacesNetworks(nn.Module):
         self.to_source.hand.copy_(torch.from_numpy(correspondence.action_to_source))
         self.to_target.hand.copy_(torch.from_numpy(correspondence.action_to_target))
 
-    def set_scales(self, source: Rows, target: Rows) -> None:
+    def set_scales(self, source: TransitionRows, target: TransitionRows) -> None:
         """Each machine's states by their own mean and spread, as in the original."""
         scales = self.state_map.source_scale, self.state_map.target_scale
         for scale, rows in zip(scales, (source, target), strict=True):
@@ -106,7 +106,7 @@ class SpacesCycleTranslator(Translator):
             seen: NDArray[np.float32] = state_map.in_source_units(state_map(obs)).numpy()
         return seen
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """The mapped action; it does not depend on the state."""
         translated: Tensor = self.networks.to_target(action)
         return translated
@@ -159,7 +159,7 @@ class SpacesTraining:
             "target action cycle": config.action_cycle_weight,
         }
 
-    def state_turn(self, source: Rows, target: Rows) -> dict[str, Tensor]:
+    def state_turn(self, source: TransitionRows, target: TransitionRows) -> dict[str, Tensor]:
         """One step of the state adversary, then of G; the losses, not weighted."""
         mapped, after = (self.networks.state_map(obs) for obs in (target.obs, target.after))
         discriminator_loss = self.states.learn(mapped, source.obs)
@@ -170,7 +170,7 @@ class SpacesTraining:
         optimise(self.state_adam, self.total(losses))
         return {**losses, "state discriminator": discriminator_loss}
 
-    def action_turn(self, source: Rows, target: Rows) -> dict[str, Tensor]:
+    def action_turn(self, source: TransitionRows, target: TransitionRows) -> dict[str, Tensor]:
         """One step of the action adversaries, then of the action maps; the losses."""
         to_source, to_target = self.networks.to_source, self.networks.to_target
         there, here = to_target(source.action), to_source(target.action)
@@ -219,7 +219,7 @@ def fit_cycle_spaces(
     config = config or SpacesCycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (
-        [Rows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
+        [TransitionRows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
     )
     with seeded(rng):
         networks = SpacesNetworks(sizes[0], sizes[1], config)
@@ -235,15 +235,15 @@ def fit_cycle_spaces(
     return translator
 
 
-def _normalised(networks: SpacesNetworks, rows: Rows) -> Rows:
+def _normalised(networks: SpacesNetworks, rows: TransitionRows) -> TransitionRows:
     scale = networks.state_map.source_scale
-    return Rows(scale(rows.obs), rows.action, scale(rows.after))
+    return TransitionRows(scale(rows.obs), rows.action, scale(rows.after))
 
 
 def _take_turns(
     translator: SpacesCycleTranslator,
-    source: Rows,
-    target: Rows,
+    source: TransitionRows,
+    target: TransitionRows,
     rng: np.random.Generator,
     log: LossLog,
     *,
@@ -269,7 +269,9 @@ def _take_turns(
 
 
 @torch.no_grad()
-def _judge(translator: SpacesCycleTranslator, source: Rows, target: Rows) -> None:
+def _judge(
+    translator: SpacesCycleTranslator, source: TransitionRows, target: TransitionRows
+) -> None:
     """Errors on held-out episodes in spreads of the source's change: of the hand map, and learned.
 
     The second can also fall because G makes all states alike: look at how far it moved them.

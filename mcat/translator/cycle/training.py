@@ -25,7 +25,7 @@ it is for callers to do.
 """
 
 
-class Rows(NamedTuple):
+class TransitionRows(NamedTuple):
     """Transitions, one a row."""
 
     obs: Tensor
@@ -38,10 +38,10 @@ class Rows(NamedTuple):
         columns = task.observations, task.actions, task.next_observations
         return cls(*(torch.tensor(column) for column in columns))
 
-    def draw(self, rng: np.random.Generator, n: int) -> Rows:
+    def draw(self, rng: np.random.Generator, n: int) -> TransitionRows:
         """Some of them, uniformly and with replacement."""
         chosen = torch.from_numpy(rng.integers(len(self.obs), size=n))
-        return Rows(*(column[chosen] for column in self))
+        return TransitionRows(*(column[chosen] for column in self))
 
 
 class StateActionNet(nn.Module):
@@ -107,7 +107,7 @@ def ends_epoch(step: int, steps: int, epochs: int) -> bool:
 
 def train_forward(
     network: StateActionNet,
-    rows: Rows,
+    rows: TransitionRows,
     config: BaselineConfig,
     rng: np.random.Generator,
     log: LossLog,
@@ -129,7 +129,7 @@ def train_forward(
     network.requires_grad_(False)
 
 
-def spread_of_change(rows: Rows) -> Normaliser:
+def spread_of_change(rows: TransitionRows) -> Normaliser:
     """The scale in which reports give errors."""
     scale = Normaliser(rows.obs.shape[1])
     scale.fit(rows.after - rows.obs)

@@ -93,7 +93,7 @@ def distance(one: Tensor, two: Tensor, scale: Normaliser) -> Tensor:
     return ((one - two) / scale.std)[..., scale.moves].abs().mean()
 
 
-class Losses(NamedTuple):
+class MapLosses(NamedTuple):
     """What the maps are judged by, not weighed; see `StateConfig`."""
 
     adversarial: Tensor
@@ -178,7 +178,7 @@ class StateTraining:
         scaled: Tensor = self.maps.source_scale(states)
         return scaled.clamp(-CLIP_STDS, CLIP_STDS)
 
-    def losses(self, rows: Windows, target_states: Tensor) -> Losses:
+    def losses(self, rows: Windows, target_states: Tensor) -> MapLosses:
         """All losses of the maps for transitions of the source and states of the target."""
         maps, source, target = self.maps, self.maps.source_scale, self.maps.target_scale
         there, back = maps.to_source(target_states), maps.to_target(rows.obs)
@@ -186,7 +186,7 @@ class StateTraining:
         clipped = proposed.clamp(-1, 1)
         # F sees the clipped action, its gradient reaches the unclipped one, as in action.py.
         action = proposed + (clipped - proposed).detach()
-        return Losses(
+        return MapLosses(
             adversarial=self.adversary.generator_loss(self.discriminator_inputs(there)),
             back=distance(maps.to_target(there), target_states, target)
             + distance(maps.to_source(back), rows.obs, source),
@@ -217,7 +217,7 @@ class StateTraining:
         error: Tensor = (mean - scale(steps[:, -1]))[:, scale.moves].abs().mean()
         return error
 
-    def total(self, losses: Losses) -> Tensor:
+    def total(self, losses: MapLosses) -> Tensor:
         """The weighed sum."""
         config = self.config
         transition = (

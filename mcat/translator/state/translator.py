@@ -52,7 +52,7 @@ class StateTranslator(Translator):
             seen: NDArray[np.float32] = self.maps.to_source(obs).numpy()
         return seen
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """H's answer at the states that the source policy saw."""
         return self.maps.propose(self.maps.to_source(obs), action).clamp(-1, 1)
 

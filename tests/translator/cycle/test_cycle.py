@@ -12,7 +12,7 @@ from mcat.translator.adversarial import Adversary, HistoryPool
 from mcat.translator.configs import CycleConfig, SpacesCycleConfig
 from mcat.translator.cycle.pair import CycleNetworks, CycleTraining, fit_cycle
 from mcat.translator.cycle.spaces import SpacesNetworks, SpacesTraining, fit_cycle_spaces
-from mcat.translator.cycle.training import LossLog, Rows, ends_epoch, optimise, scheduled
+from mcat.translator.cycle.training import LossLog, TransitionRows, ends_epoch, optimise, scheduled
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence
@@ -58,7 +58,7 @@ def copied(module):
 
 
 def draw(store, n=16):
-    return Rows.of(store).draw(np.random.default_rng(0), n)
+    return TransitionRows.of(store).draw(np.random.default_rng(0), n)
 
 
 @pytest.mark.parametrize("name", ["reversed", "stronger"])
@@ -184,7 +184,9 @@ def test_losses_by_hand():
     torch.nn.init.zeros_(networks.discriminator[-1].weight)
     torch.nn.init.constant_(networks.discriminator[-1].bias, 0.2)
     training = CycleTraining(networks, np.random.default_rng(0))
-    rows = Rows(torch.zeros(2, 1), torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [2.5]]))
+    rows = TransitionRows(
+        torch.zeros(2, 1), torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [2.5]])
+    )
     losses = training.losses(rows, torch.zeros(2, 1))
     assert losses["dynamics cycle"].item() == pytest.approx((0 + 2) / 2)
     assert losses["domain cycle"].item() == pytest.approx((0.5 + 0.5) / 2)
