@@ -53,8 +53,8 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
     error = float(differences.std(ddof=1)) / np.sqrt(episodes) if enough else np.inf
     times = f", {after.mean / before.mean:.2f} times as much" if before.mean > 1 else ""
     details = (
-        f"On the target the source policy earns {mean_and_error_text(after)} with translated actions"
-        f" and {mean_and_error_text(before)} without{times}"
+        f"On the target the source policy earns {mean_and_error_text(after)} with translated"
+        f" actions and {mean_and_error_text(before)} without{times}"
         f" (mean ± standard error, {episodes} episodes)."
     )
     if not abs(gain) > 2 * error:
