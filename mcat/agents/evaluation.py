@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.limits import require_room
-from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.progress import Progress
@@ -111,8 +110,8 @@ def run_episodes(
             if task not in evaluators:
                 evaluators[task] = Evaluator(task, episodes, seed, workers)
             seen: list[NDArray[np.float64]] = []
-            on_table = task.robot in SCRIPTED  # there the hand comes first in a state
-            keep = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if on_table else None
+            # On a table the hand comes first in a state.
+            keep = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if task.on_table else None
             values = evaluators[task].returns(policy, keep)
             returns.append(Returns(label=label, values=tuple(values.tolist())))
             if seen:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcat.config import flatten
-from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 
@@ -65,7 +64,7 @@ def require_room(task: Task, episodes: int, *, tasks: int = 1, key: str = "episo
     Raises:
         UsageError: it says how many would fit.
     """
-    each = tasks * (TABLE_BYTES if task.robot in SCRIPTED else SIMULATION_BYTES)
+    each = tasks * (TABLE_BYTES if task.on_table else SIMULATION_BYTES)
     memory = _memory()
     if episodes * each > memory:
         raise UsageError(

@@ -42,7 +42,7 @@ def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -
 
 def _camera(task: Task) -> dict[str, Any]:
     """A view from the side that follows the torso; for Meta-World one over the table."""
-    if task.spec.horizon == 500:
+    if task.on_table:
         centre = np.array((0.0, 0.68, 0.08))
         return {"lookat": centre, "distance": 1.25, "azimuth": 140.0, "elevation": -28.0}
     distance, azimuth, elevation = _SIDE_VIEWS[task.robot]

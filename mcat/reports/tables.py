@@ -43,7 +43,7 @@ def family_rows() -> Rows:
     return [heading] + [
         (
             family.name,
-            family.varies,
+            ", ".join(family.varies),
             _values(family, family.train),
             _values(family, family.test),
             str(family.train[0].delay),
@@ -53,8 +53,9 @@ def family_rows() -> Rows:
 
 
 def _values(family: Family, tasks: Sequence[Task]) -> str:
-    if all(family.varies in task.params for task in tasks):
-        return " ".join(as_text(task.params[family.varies]) for task in tasks)
+    first = family.varies[0]
+    if all(first in task.params for task in tasks):
+        return " ".join(as_text(task.params[first]) for task in tasks)
     return " ".join(task.label() for task in tasks)
 
 

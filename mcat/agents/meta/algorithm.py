@@ -64,7 +64,7 @@ class TaskSet:
 
             return TaskVectorEnv([tasks[i] for i in numbers])
 
-        names = tuple(task.replace(delay=1).label(*family.varies.split(", ")) for task in tasks)
+        names = tuple(task.replace(delay=1).label(*family.varies) for task in tasks)
         return cls(
             train=names[: len(family.train)],
             test=names[len(family.train) :],
