@@ -44,12 +44,12 @@ class Returns:
 
     @property
     def mean(self) -> float:
-        """Their mean."""
+        """The mean return."""
         return float(np.mean(self.values))
 
     @property
     def standard_error(self) -> float:
-        """Of the mean; 0 if there is but one episode."""
+        """The standard error of the mean; 0 if there is but one episode."""
         n = len(self.values)
         return float(np.std(self.values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
 

@@ -84,7 +84,7 @@ class CollectConfig:
         return shard.steps == self.steps or (sizes == {self.envs} and not shard.unstable)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """The config as JSON types."""
         return asdict(self) | {"task": self.task.to_dict(), "noise": list(self.noise)}
 
 

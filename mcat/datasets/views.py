@@ -108,22 +108,22 @@ class Episodes:
 
     @property
     def observations(self) -> Floats:
-        """`(len, obs)`."""
+        """The observations `(len, obs)` of all transitions."""
         return self.column("observations")
 
     @property
     def actions(self) -> Floats:
-        """`(len, act)`."""
+        """The actions `(len, act)` of all transitions."""
         return self.column("actions")
 
     @property
     def rewards(self) -> Floats:
-        """`(len,)`."""
+        """The rewards `(len,)` of all transitions."""
         return self.column("rewards")
 
     @property
     def next_observations(self) -> Floats:
-        """`(len, obs)`."""
+        """The observations `(len, obs)` after all transitions."""
         return self.column("next_observations")
 
     @property

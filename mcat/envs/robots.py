@@ -35,7 +35,7 @@ class Parameter:
 
     @property
     def length(self) -> int:
-        """How many numbers it takes."""
+        """How many numbers a value of this parameter has."""
         return len(self.box) or 1
 
     def check(self, value: Any) -> Value:

@@ -237,7 +237,7 @@ def _count(name: str, value: Any) -> int:
 
 
 def _parsed(text: str, what: str) -> Any:
-    """What a text in JSON says."""
+    """The content of a text in JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # the first also for too many digits

@@ -198,7 +198,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             )
 
     def _begin(self, rows: NDArray[np.bool_]) -> None:
-        """Keep books on new episodes."""
+        """Reset the books of the rows where new episodes start."""
         self._owed[rows] = 0.0
         self._elapsed[rows] = 0
         self._over[rows] = False

@@ -83,7 +83,7 @@ class Cell:
 
     @property
     def mean(self) -> float:
-        """Over seeds."""
+        """The mean over seeds."""
         return float(np.mean(self.means))
 
     @property

@@ -116,7 +116,7 @@ class ActionTraining:
         self.weigh()
 
     def run(self, *, quiet: bool = False) -> TranslationReport:
-        """All steps; the network is then frozen."""
+        """Take all steps, then freeze the network."""
         config = self.config
         tests = [self.sample(source, 4096) for source in self.sources]
         report = TranslationReport()
@@ -156,7 +156,7 @@ class ActionTraining:
         return TranslationBatch(rows, features[source.task].expand(n, -1), features[targets])
 
     def translate(self, batch: TranslationBatch) -> Tensor:
-        """H's answer."""
+        """The actions into which H translates those of `batch`."""
         contexts = (batch.source, batch.target) if self.network.conditioned else ()
         rows = batch.rows
         new: Tensor = self.network(self.model.scaled(rows.obs), rows.action, *contexts)
@@ -173,7 +173,7 @@ class ActionTraining:
         return error + config.proximity * (new - rows.action).abs().mean()
 
     def state_error(self, batch: TranslationBatch, action: Tensor) -> Tensor:
-        """L_trans (Eq. 3)."""
+        """The translation loss L_trans (Eq. 3)."""
         rows, change = batch.rows, self.model.change_scale(batch.rows.change)
         mean, log_variance = self.model.predict(rows.obs, action, rows.past, batch.target)
         if self.config.loss == "l1":

@@ -91,7 +91,7 @@ class ContextModel(nn.Module):
         return scaled
 
     def _scaled(self, changes: Tensor) -> Tensor:
-        """Scaled but not shifted, so that the zeros before an episode's start stay zeros."""
+        """Changes scaled but not shifted: the zeros before an episode's start stay zeros."""
         return changes / self.change_scale.std
 
 
@@ -127,7 +127,7 @@ def contrastive_loss(one: Tensor, two: Tensor, *, same: bool, margin: float) -> 
 
 @dataclass
 class ForwardReport:
-    """How training went.
+    """How the training of C and F went.
 
     Attributes:
         steps: Optimiser steps taken.
@@ -246,7 +246,7 @@ def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.
 
 
 def fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
-    """Pooled over all tasks, so that a number means the same on each."""
+    """Fit the scales to all tasks together, so that a number means the same on each."""
     columns = {
         name: torch.from_numpy(np.concatenate([task.column(name) for task in tasks]))
         for name in ("observations", "actions", "next_observations")

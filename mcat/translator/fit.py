@@ -83,14 +83,14 @@ class LearnedTranslator(Translator):
             )
 
     def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
-        """H's answer."""
+        """The actions into which H translates `action`."""
         self.require_usable()
         features = [self.model.features[k].expand(len(obs), -1) for k in self.contexts]
         translated: Tensor = self.network(self.model.scaled(obs), action, *features)
         return translated
 
     def header(self) -> dict[str, Any]:
-        """Sizes and configs."""
+        """The sizes and the configs of the networks, as JSON."""
         return {
             "observation_size": self.observation_size,
             "action_size": self.action_size,
@@ -103,7 +103,7 @@ class LearnedTranslator(Translator):
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
         context = ContextConfig(**from_json(header["context"]))
         sizes = header["observation_size"], header["action_size"]
         network = ActionTranslator(
@@ -116,7 +116,7 @@ class LearnedTranslator(Translator):
         return translator
 
     def modules(self) -> dict[str, nn.Module]:
-        """C, F and H."""
+        """The networks C, F and H, by name."""
         return {"model": self.model, "network": self.network}
 
 

@@ -36,7 +36,7 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: Activation
 
 
 def zero_last_layer(network: nn.Sequential) -> None:
-    """Make its output start at zero."""
+    """Make the output of a network start at zero."""
     last = network[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)

@@ -115,7 +115,7 @@ class Trust:
         return told
 
     def verdict(self) -> str:
-        """All of it in one or two sentences."""
+        """The estimate in one or two sentences."""
         return _VERDICTS[self.grade] + (f" {self._advice()}" if self.grade == "unknown" else "")
 
     def _advice(self) -> str:
@@ -166,7 +166,7 @@ class _Rows(NamedTuple):
 
 
 class _Models(NamedTuple):
-    """Two of each machine; the translator was fitted to `fitted`."""
+    """Two forward models of each machine; the translator was fitted to `fitted`."""
 
     homes: tuple[ContextModel, ContextModel]
     fitted: ContextModel
@@ -349,7 +349,7 @@ def _interval(before: NDArray[np.float32], after: NDArray[np.float32]) -> tuple[
 
 
 def _per_dimension(models: _Models, distances: Tensor, effect: float) -> tuple[float, ...]:
-    """With zeros for the dimensions that do not move."""
+    """Root mean square distances by dimension, 0 for those that do not move."""
     moves = models.fitted.change_scale.moves
     full = torch.zeros(len(moves))
     full[moves] = (distances.square().mean(dim=0) / effect).sqrt()

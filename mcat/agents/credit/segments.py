@@ -20,7 +20,7 @@ class Segments(NamedTuple):
 
     @property
     def step_rewards(self) -> Floats:
-        """The payment per step."""
+        """The payment of each segment divided by its length."""
         return (self.payments / self.lengths).astype(np.float32)
 
 

@@ -50,7 +50,7 @@ class TaskSet:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all tasks, in the order of their numbers."""
+        """The names of all tasks, in the order of their numbers."""
         return self.train + self.test
 
     @classmethod
@@ -96,7 +96,7 @@ class Round:
 
     @property
     def intact(self) -> NDArray[np.bool_]:
-        """In which episodes all motors obeyed."""
+        """Whether all motors obeyed, for each episode."""
         failed = self.failed or (None,) * len(self.drivers)
         return np.array([motor is None for motor in failed], dtype=bool)
 
@@ -132,7 +132,7 @@ class Algorithm(Protocol):
         ...
 
     def after_step(self, taken: Taken, on_progress: PhaseCallback) -> None:
-        """After every step of an explorer: what is learned while acting."""
+        """Learn while acting: called after every step of an explorer."""
         ...
 
     def acting_policy(self) -> PolicyFunction:

@@ -29,7 +29,7 @@ class Evaluation:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What `run` measures."""
+        """The names of what `run` measures."""
         task_set = self._task_set
         splits = ["eval/train"] + ["eval/test"] * bool(task_set.test)
         tasks = [f"eval/train/{name}" for name in task_set.train]

@@ -277,7 +277,7 @@ class MetaTrainer:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What makes it this run."""
+        """The settings that make it this run and no other."""
         values = to_json(self.config)
         return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
 
@@ -312,7 +312,7 @@ class PhaseMonitor:
         self._since = self._shown = time.monotonic()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Between two small pieces of work."""
+        """Note that `done` of `total` small pieces of work in `phase` are over."""
         if self._stop.requested:
             raise self._stop.error(
                 f"stopped in {self._label}, which starts again on resuming:"
@@ -326,7 +326,7 @@ class PhaseMonitor:
             self._progress.note(f"{self._label}: {phase} {done:,}/{total:,}")
 
     def end(self) -> dict[str, float]:
-        """Seconds by phase."""
+        """End the last phase, and return the seconds that each phase took."""
         self._turn("", time.monotonic())
         self._seconds.pop("", None)
         return self._seconds

@@ -111,7 +111,7 @@ class ContextPolicy:
         return str(self.metadata.get("family", "other tasks"))
 
     def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
-        """Refused: what it does depends on the episode so far.
+        """Refuse: what this policy does depends on the episode so far.
 
         Raises:
             UsageError: always.
@@ -140,7 +140,7 @@ class ContextPolicy:
         return actions
 
     def save(self, path: StrPath, metadata: dict[str, Any], *, overwrite: bool = False) -> None:
-        """Write it as one file."""
+        """Write the policy as one file."""
         header = {
             **stamp(FORMAT),
             "kind": KIND,
@@ -295,7 +295,7 @@ def _sizes(network: nn.Sequential) -> list[int]:
 
 
 def _shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Of the weights of `mlp`, by name: every second module is an activation."""
+    """The shapes of the weights of `mlp`, by name: every second module is an activation."""
     found: dict[str, tuple[int, ...]] = {}
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         found[f"{2 * layer}.weight"] = (outputs, inputs)

@@ -46,7 +46,7 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """Of the folder."""
+        """The name of the run's folder."""
         return self.folder.resolve().name
 
     @property

@@ -142,7 +142,7 @@ class Trainer:
                     )
 
     def result(self) -> TrainResult:
-        """What a finished run made."""
+        """The result of a finished run."""
         steps = sorted({*self.config.snapshots, self.config.steps})
         paths = map(self._policy_path, steps)
         return TrainResult(

@@ -62,7 +62,7 @@ class CycleNetworks(nn.Module):
 
 
 class CycleTranslator(Translator):
-    """Psi, with what it was trained by."""
+    """Psi, with the networks it was trained by."""
 
     kind = "cycle"
 
@@ -81,21 +81,21 @@ class CycleTranslator(Translator):
         return self.networks.sizes[1]
 
     def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Psi's answer."""
+        """The actions into which Psi translates `action`."""
         return self.networks.to_target(obs, action)
 
     def header(self) -> dict[str, Any]:
-        """Sizes and config."""
+        """The sizes and the config of the networks, as JSON."""
         return {"sizes": self.networks.sizes, "config": asdict(self.networks.config)}
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
         config = CycleConfig(**from_json(header["config"]))
         return cls(CycleNetworks(tuple(header["sizes"]), config))
 
     def modules(self) -> dict[str, nn.Module]:
-        """All networks."""
+        """The networks, by name."""
         return {"networks": self.networks}
 
 

@@ -61,13 +61,13 @@ class SpacesNetworks(nn.Module):
         self.judge_target_action = discriminator(target[1])
 
     def set_hand_maps(self, correspondence: Correspondence) -> None:
-        """Where the maps start."""
+        """Let the maps start from those made by hand."""
         self.state_map.hand.copy_(torch.from_numpy(correspondence.state_to_source))
         self.to_source.hand.copy_(torch.from_numpy(correspondence.action_to_source))
         self.to_target.hand.copy_(torch.from_numpy(correspondence.action_to_target))
 
     def set_scales(self, source: TransitionRows, target: TransitionRows) -> None:
-        """Each machine's states by their own mean and spread, as in the original."""
+        """Scale each machine's states by their own mean and spread, as in the original."""
         scales = self.state_map.source_scale, self.state_map.target_scale
         for scale, rows in zip(scales, (source, target), strict=True):
             scale.fit(rows.obs)
@@ -112,7 +112,7 @@ class SpacesCycleTranslator(Translator):
         return translated
 
     def header(self) -> dict[str, Any]:
-        """Sizes and config."""
+        """The sizes and the config of the networks, as JSON."""
         return {
             "source": self.networks.source_sizes,
             "target": self.networks.target_sizes,
@@ -121,12 +121,12 @@ class SpacesCycleTranslator(Translator):
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
         config = SpacesCycleConfig(**from_json(header["config"]))
         return cls(SpacesNetworks(tuple(header["source"]), tuple(header["target"]), config))
 
     def modules(self) -> dict[str, nn.Module]:
-        """All networks."""
+        """The networks, by name."""
         return {"networks": self.networks}
 
 
@@ -198,7 +198,7 @@ class SpacesTraining:
         }
 
     def total(self, losses: dict[str, Tensor]) -> Tensor:
-        """Their weighted sum."""
+        """The weighted sum of the losses."""
         return torch.stack([self.weights[name] * loss for name, loss in losses.items()]).sum()
 
 
@@ -250,7 +250,7 @@ def _take_turns(
     quiet: bool,
     on_epoch: EpochHook | None,
 ) -> None:
-    """Rounds of [G, then the action maps]."""
+    """Train in rounds of G, then the action maps."""
     config = translator.networks.config
     training = SpacesTraining(translator.networks, rng)
     turns = [training.state_turn, training.action_turn] * config.rounds

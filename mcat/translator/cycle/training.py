@@ -26,7 +26,7 @@ it is for callers to do.
 
 
 class TransitionRows(NamedTuple):
-    """Transitions, one a row."""
+    """Transitions as tensors, one a row."""
 
     obs: Tensor
     action: Tensor
@@ -39,7 +39,7 @@ class TransitionRows(NamedTuple):
         return cls(*(torch.tensor(column) for column in columns))
 
     def draw(self, rng: np.random.Generator, n: int) -> TransitionRows:
-        """Some of them, uniformly and with replacement."""
+        """Some of the rows, drawn uniformly and with replacement."""
         chosen = torch.from_numpy(rng.integers(len(self.obs), size=n))
         return TransitionRows(*(column[chosen] for column in self))
 
@@ -58,7 +58,7 @@ class StateActionNet(nn.Module):
         self.trunk = mlp(2 * embedding[-1], hidden, outputs, "relu")
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Outputs `(n, outputs)`."""
+        """The outputs `(n, outputs)` for states and actions."""
         parts = self.embed_obs(obs), self.embed_action(action)
         out: Tensor = self.trunk(torch.cat(parts, dim=1))
         return out

@@ -86,7 +86,7 @@ class Correspondence:
     def mirror(
         cls, states: int, actions: int, *, state_axes: Iterable[int], action_axes: Iterable[int]
     ) -> Self:
-        """These states and actions are negated, the others the same."""
+        """A correspondence in which these states and actions are negated, the others the same."""
         signs = np.ones(states, np.float32), np.ones(actions, np.float32)
         for sign, axes in zip(signs, (state_axes, action_axes), strict=True):
             sign[list(axes)] = -1
@@ -124,7 +124,7 @@ class Correspondence:
 
     @classmethod
     def read(cls, path: StrPath) -> Self:
-        """From a JSON object with the arguments of `from_indices`."""
+        """Read a JSON object with the arguments of `from_indices`."""
         content = read_json(path)
         names = [field.name for field in fields(cls)]
         if not isinstance(content, dict) or sorted(content) != sorted(names):

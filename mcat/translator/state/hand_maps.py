@@ -28,7 +28,7 @@ class StateMap(nn.Module):
         zero_last_layer(self.correction)
 
     def by_hand(self, obs: Tensor) -> Tensor:
-        """What the hand map says."""
+        """The states that the hand map alone gives, normalised."""
         normalised: Tensor = self.source_scale(obs @ self.hand.T)
         return normalised * self.source_scale.moves
 
@@ -54,7 +54,7 @@ class ActionMap(nn.Module):
         zero_last_layer(self.correction)
 
     def by_hand(self, action: Tensor) -> Tensor:
-        """What the hand map says."""
+        """The actions that the hand map alone gives."""
         return (action @ self.hand.T).clamp(-INSIDE, INSIDE)
 
     def forward(self, action: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class Maps(nn.Module):
             zero_last_layer(network)
 
     def set_guess(self, guess: Correspondence) -> None:
-        """Start from these maps."""
+        """Let the maps start from `guess`."""
         self.guess_state_to_source.copy_(torch.from_numpy(guess.state_to_source))
         self.guess_state_to_target.copy_(torch.from_numpy(guess.state_to_target))
         self.guess_action.copy_(torch.from_numpy(guess.action_to_target))
@@ -73,7 +73,7 @@ class Maps(nn.Module):
         return _add(states @ self.guess_state_to_source.T, learned, self.source_scale)
 
     def to_target(self, states: Tensor) -> Tensor:
-        """The inverse of G."""
+        """The inverse of G: states of the target for states of the source."""
         learned = self.state_to_target(self.source_scale(states))
         return _add(states @ self.guess_state_to_target.T, learned, self.target_scale)
 
@@ -128,7 +128,7 @@ class StateTraining:
         self.maps.target_scale.load_state_dict(model.obs_scale.state_dict())
 
     def run(self, *, quiet: bool = False) -> FitReport:
-        """All steps; the maps are then frozen."""
+        """Take all steps, then freeze the maps."""
         maps = self.maps
         steps = self.config.steps
         adam = torch.optim.Adam(maps.parameters(), self.config.learning_rate, fused=True)
@@ -218,7 +218,7 @@ class StateTraining:
         return error
 
     def total(self, losses: MapLosses) -> Tensor:
-        """The weighed sum."""
+        """The weighed sum of the losses."""
         config = self.config
         transition = (
             losses.transition + losses.overshoot + config.action_proximity * losses.action_moved
