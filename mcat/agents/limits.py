@@ -56,8 +56,8 @@ def require_room(task: Task, episodes: int, *, tasks: int = 1, key: str = "episo
     """Refuse more episodes at once than the machine has memory for.
 
     Args:
-        task: What they are of.
-        episodes: Of each task.
+        task: The task that the episodes are of.
+        episodes: How many episodes of each task there are.
         tasks: How many such tasks there are.
         key: The setting that says so.
 

@@ -23,7 +23,7 @@ class TrainedRun:
     """The policy of a run, and some of the tasks it was made for.
 
     Attributes:
-        tasks: By name.
+        tasks: The tasks, by name.
         splits: "train" or "test", by the same names.
     """
 
@@ -36,7 +36,7 @@ def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Trained
     """The policy of a run and its tasks, rebuilt from their declarations.
 
     Args:
-        folder: Of the run.
+        folder: The folder of the run.
         split: "train", "test" or "all" tasks.
         best: The policy that earned most on train tasks, not the last one.
 

@@ -47,7 +47,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             what MCAT_WORKER_TIMEOUT says.
 
     Attributes:
-        simulations: Of the sub-environments in the calling process: all, or each `workers`-th.
+        simulations: Those of the calling process: of all sub-environments, or each `workers`-th.
     """
 
     def __init__(

@@ -158,7 +158,7 @@ def train_context(
 
     Args:
         tasks: What to learn from.
-        config: How.
+        config: How C and F are built and trained.
         asked_about: Episodes of other tasks whose states F will be asked about; not learned from,
             but they help to set its scales and tell what it can be asked.
         seed: Equal seeds give equal models.

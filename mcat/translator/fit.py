@@ -29,7 +29,7 @@ class LearnedTranslator(Translator):
     """C, F and H, for one pair of machines or conditioned on the contexts of any two of several.
 
     Attributes:
-        names: Of the machines, in the order of their numbers; none if they were not given.
+        names: The machines' names, in the order of their numbers; none if none were given.
     """
 
     kind = "action"

@@ -46,9 +46,9 @@ class Trust:
     """Root mean square distances between next states; 1 is the effect of the source's actions.
 
     Attributes:
-        untranslated: With the source's actions as they are.
-        translated: With the translated ones.
-        reachable: With the best actions that a direct search finds.
+        untranslated: The distance with the source's actions as they are.
+        translated: The distance with the translated actions.
+        reachable: The distance with the best actions that a direct search finds.
         closer: 95 % interval of how much nearer translated actions come than they would as they
             are.
         model_error: What the models' own ignorance adds to any of these; noise is no part of it.

@@ -68,7 +68,7 @@ def resume_run(
 
     Args:
         out: Its folder.
-        changes: To its config; only `steps` may change.
+        changes: What to change in its config; only `steps` may.
         quiet: Show no progress.
         announce: Told what is odd: other code, a damaged checkpoint.
 

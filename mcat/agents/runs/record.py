@@ -59,7 +59,7 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
     """The record of a run.
 
     Args:
-        folder: Of the run.
+        folder: The folder of the run.
         kinds: The commands whose runs will do.
 
     Raises:

@@ -26,7 +26,7 @@ def train(config: TrainConfig, announce: Callable[[str], None] = lambda text: No
     """Train a policy; Ctrl-C and SIGTERM save at once and raise, `resume=True` goes on.
 
     Args:
-        config: Of the run.
+        config: The configuration of the run.
         announce: Told what is odd on resuming: other code, a damaged checkpoint.
 
     Raises:

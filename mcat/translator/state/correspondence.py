@@ -189,7 +189,7 @@ def find_correspondence(
     """One of `CORRESPONDENCES` or the one in a JSON file, if it fits the machines.
 
     Args:
-        name_or_path: Which.
+        name_or_path: The name of a correspondence, or the path of its file.
         source_sizes: Numbers in a state and in an action of the source.
         target_sizes: The same of the target.
     """
