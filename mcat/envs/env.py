@@ -110,7 +110,6 @@ class TaskEnv(gym.Env[Any, Any]):
             from mcat.envs.render import open_renderer
 
             self._renderer = open_renderer(self.task, self.simulation, *self._frame_size)
-        self.simulation.prepare_render()
         return self._renderer.render(self.render_mode)
 
     def close(self) -> None:

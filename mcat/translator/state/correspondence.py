@@ -78,11 +78,6 @@ class Correspondence:
         return act
 
     @classmethod
-    def identity(cls, states: int, actions: int) -> Self:
-        """Everything means the same on both machines."""
-        return cls.mirror(states, actions, state_axes=(), action_axes=())
-
-    @classmethod
     def mirror(
         cls, states: int, actions: int, *, state_axes: Iterable[int], action_axes: Iterable[int]
     ) -> Self:

@@ -131,7 +131,7 @@ def test_what_never_changes_on_the_source_is_shown_as_it_was_there():
             **columns, actions=store.actions, episode_ends=store.episode_ends
         )
 
-    same = Correspondence.identity(STATES + 1, ACTIONS)
+    same = Correspondence.mirror(STATES + 1, ACTIONS, state_axes=(), action_axes=())
     translator = fit_cycle_spaces(
         with_goal(1, 3.0), with_goal(2, -3.0), same, config=TINY_SPACES, quiet=True
     )
