@@ -36,7 +36,7 @@ def learning_curve(
     points: list[Point] = []
     spent, resumed = 0.0, time.process_time()
 
-    def tick(done: int, total: int) -> None:
+    def on_progress(done: int, total: int) -> None:
         nonlocal spent, resumed
         if done and done % max(1, steps // 40) == 0:
             spent += time.process_time() - resumed
@@ -44,5 +44,5 @@ def learning_curve(
             points.append(Point(steps=done, seconds=spent, error=error))
             resumed = time.process_time()
 
-    learner.learn(training, [], tick)
+    learner.learn(training, [], on_progress)
     return points

@@ -91,7 +91,7 @@ def _explain(error: Exception) -> int:
 
 
 def _usage(error: click.ClickException) -> int:
-    """As click says it, but in one line."""
+    """Say in one line what click found wrong with a call, and return the exit code."""
     context = getattr(error, "ctx", None)
     if isinstance(error, NO_COMMAND) and context is not None:
         return _end(context.get_help(), error.exit_code, one_line=False)

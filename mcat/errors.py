@@ -99,7 +99,7 @@ def short(value: object, limit: int = 60) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """As in "1 row" and "2,000 rows"."""
+    """A number with its noun, as in "1 row" and "2,000 rows"."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
 
 

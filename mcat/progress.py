@@ -151,7 +151,7 @@ class Stopwatch:
 
 
 def _shortened(text: str, length: int) -> str:
-    """At most `length` characters of it, the last being … if some are missing."""
+    """At most `length` characters of `text`, the last being … if some are missing."""
     return text if len(text) <= length else text[: max(length - 1, 0)] + "…" * (length > 0)
 
 

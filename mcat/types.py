@@ -1,4 +1,4 @@
-"""What several packages know of policies: their types, how they begin, what they are given."""
+"""What several packages know of policies: their types, how they start, what they are given."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PolicyFunction = Callable[[NDArray[Any]], NDArray[Any]]
 class Remembering(Protocol):
     """A policy that acts on what it has seen of an episode so far."""
 
-    def begin(self) -> PolicyFunction:
+    def start_episode(self) -> PolicyFunction:
         """The policy at the start of episodes in lockstep, to be called once per step."""
         ...
 
@@ -26,9 +26,9 @@ class Remembering(Protocol):
 AnyPolicy = PolicyFunction | Remembering
 
 
-def begun(policy: AnyPolicy) -> PolicyFunction:
+def started(policy: AnyPolicy) -> PolicyFunction:
     """The policy at the start of episodes: one with a memory starts with an empty one."""
-    return policy.begin() if isinstance(policy, Remembering) else policy
+    return policy.start_episode() if isinstance(policy, Remembering) else policy
 
 
 def require_observations(obs: ArrayLike, size: int) -> NDArray[np.float32]:

@@ -31,8 +31,8 @@ def mcat(command, capsys):
 def elsewhere(tmp_path, monkeypatch):
     """A folder with runs, good and bad ones; few contexts, as t-SNE is slow."""
     monkeypatch.chdir(tmp_path)
-    arena = write_run(tmp_path / "good", horizon=HORIZON, per_task=1)
-    write_policy(tmp_path / "good" / "policy.safetensors", arena)
+    task_set = write_run(tmp_path / "good", horizon=HORIZON, per_task=1)
+    write_policy(tmp_path / "good" / "policy.safetensors", task_set)
     hopper = write_run(tmp_path / "hopper", family="hopper-size", per_task=0)
     write_policy(tmp_path / "misfit.safetensors", hopper)
     for name in ("other-kind", "unknown-family", "other-tasks", "misfit", "damaged", "empty"):
@@ -87,15 +87,17 @@ def test_plot_takes_runs_that_are_still_running_and_names_twice(capsys):
 
 
 def expected_returns(name, episodes=2, seed=5):
-    policy = write_policy(Path("same.safetensors"), _arena())
+    policy = write_policy(Path("same.safetensors"), _task_set())
     tasks = family("ant-cripple").replace(horizon=HORIZON).split(name)
-    return [Evaluator(task, episodes, seed).returns(policy.begin()).tolist() for task in tasks]
+    return [
+        Evaluator(task, episodes, seed).returns(policy.start_episode()).tolist() for task in tasks
+    ]
 
 
-def _arena():
-    from mcat.agents.meta.algorithm import Arena
+def _task_set():
+    from mcat.agents.meta.algorithm import TaskSet
 
-    return Arena.of(family("ant-cripple"))
+    return TaskSet.of(family("ant-cripple"))
 
 
 def test_evaluate_runs_the_policy_on_the_tasks_of_a_split(capsys):
@@ -121,7 +123,7 @@ def test_evaluate_prints_a_table_with_the_mean_over_tasks(capsys):
 
 
 def test_the_best_policy_is_another_file(capsys):
-    write_policy(Path("good/policy-best.safetensors"), _arena(), seed=1)
+    write_policy(Path("good/policy-best.safetensors"), _task_set(), seed=1)
     outcomes = [
         mcat(f"evaluate good --episodes 1 --json {best}", capsys) for best in ("", "--best")
     ]

@@ -40,9 +40,9 @@ def fast():
 def folder(tmp_path_factory):
     """A run of each command: `meta` never learned anything, `trained` hardly did."""
     folder = tmp_path_factory.mktemp("runs")
-    arena = write_run(folder / "meta", family="halfcheetah-armature", horizon=40, per_task=0)
-    write_policy(folder / "meta/policy.safetensors", arena)
-    write_policy(folder / "meta/policy-best.safetensors", arena, seed=1)
+    task_set = write_run(folder / "meta", family="halfcheetah-armature", horizon=40, per_task=0)
+    write_policy(folder / "meta/policy.safetensors", task_set)
+    write_policy(folder / "meta/policy-best.safetensors", task_set, seed=1)
     out = folder / "trained"
     assert run(shlex.split(f"{TRAIN} --steps 60 --snapshots 40 --out {out}")) == 0
     return folder
@@ -59,7 +59,7 @@ def elsewhere(folder, monkeypatch):
 def expected(armature, episodes=3, file="policy"):
     policy = load_policy(f"meta/{file}.safetensors")
     task = Task("halfcheetah", armature=armature, horizon=25)
-    return Evaluator(task, episodes, 5).returns(policy.begin()).tolist()
+    return Evaluator(task, episodes, 5).returns(policy.start_episode()).tolist()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_it_collects_a_data_set_with_an_empty_memory_in_each_round(capsys, tmp_p
     episodes, metadata = load(tmp_path / "x.h5")
     assert len(metadata["policy"]["sha256"]) == 64
     assert episodes.num_episodes == 40  # two rounds of 20
-    acting = load_policy("meta").begin()
+    acting = load_policy("meta").start_episode()
     for step in range(3):  # the first of the second round
         rows = [(20 + i) * 25 + step for i in range(20)]
         assert np.allclose(acting(episodes.observations[rows]), episodes.actions[rows], atol=1e-5)

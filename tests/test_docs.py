@@ -18,7 +18,7 @@ from mcat.cli import cli
 from mcat.commands.options import task_from
 from mcat.envs import FAMILIES, ROBOTS
 from mcat.errors import MissingInputError
-from mcat.reports.tables import family_rows, markdown, page, policy_rows
+from mcat.reports.tables import family_rows, markdown_table, page, policy_rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -139,9 +139,9 @@ def test_every_promise_names_tests_that_there_are():
 
 
 def test_tables_follow_the_declarations():
-    assert markdown(family_rows()) in README
+    assert markdown_table(family_rows()) in README
     assert (ROOT / "docs" / "environments.md").read_text().endswith(page())
-    assert markdown(policy_rows()) in (ROOT / "docs" / "policies.md").read_text()
+    assert markdown_table(policy_rows()) in (ROOT / "docs" / "policies.md").read_text()
 
 
 @pytest.mark.parametrize(

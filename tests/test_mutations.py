@@ -38,7 +38,7 @@ from mcat.transfer.deploy import open_transfer
 from mcat.transfer.logs import load_logs
 from mcat.translator import ActionConfig, ContextConfig, Translator, fit_pair
 from mcat.translator.state.correspondence import Correspondence
-from tests.agents.meta.point_mass import tiny_arena, tiny_config, trainer
+from tests.agents.meta.point_mass import tiny_config, tiny_task_set, trainer
 from tests.agents.meta.test_loop import play, small_and_fast  # noqa: F401
 from tests.agents.policies.test_context_policy import policy as context_policy
 from tests.agents.policies.test_policies import make_agent
@@ -199,7 +199,7 @@ def read_transfer(folder: Path) -> object:
 
 def acted(folder: Path) -> object:
     policy = ContextPolicy.load(folder / "policy.safetensors")
-    return digest({"actions": policy.begin()(np.ones((1, 2)))})
+    return digest({"actions": policy.start_episode()(np.ones((1, 2)))})
 
 
 def translated(folder: Path) -> object:
@@ -221,7 +221,7 @@ def make_run(folder: Path) -> None:
 
 def restored(folder: Path) -> object:
     """What a checkpoint and its rounds bring back; the run itself is not gone on with."""
-    work = trainer(folder / "run", tiny_config(360), tiny_arena())
+    work = trainer(folder / "run", tiny_config(360), tiny_task_set())
     work.restore()
     return digest({name: t.detach().numpy() for name, t in work.algorithm.tensors().items()})
 

@@ -137,7 +137,7 @@ class ImitationConfig:
         batch_size: Rows per critic update.
         alpha: How much priorities count: 0 not at all.
         beta: How much of the bias that comes with them the importance weights take back.
-        weight: Of L_sil next to L_td3.
+        weight: What L_sil counts next to L_td3.
         positive_only: Keep only episodes in which some reward is positive.
         clip: The largest priority, 1 in Oh's code. There rewards are normalised; at MuJoCo's own
             scale it would make all undervalued rows nearly equal, so None: no clip.

@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.limits import require_room
-from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.progress import Progress
-from mcat.types import AnyPolicy, begun
+from mcat.types import AnyPolicy, started
 
 FILMED = 3  # episodes of which a Meta-World hand's path is kept
 
@@ -45,12 +44,12 @@ class Returns:
 
     @property
     def mean(self) -> float:
-        """Their mean."""
+        """The mean return."""
         return float(np.mean(self.values))
 
     @property
     def standard_error(self) -> float:
-        """Of the mean; 0 if there is but one episode."""
+        """The standard error of the mean; 0 if there is but one episode."""
         n = len(self.values)
         return float(np.std(self.values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
 
@@ -66,36 +65,37 @@ class Evaluator:
     def returns(
         self,
         policy: AnyPolicy,
-        watch: Callable[[NDArray[np.float64]], None] | None = None,
+        on_observation: Callable[[NDArray[np.float64]], None] | None = None,
     ) -> NDArray[np.float64]:
         """The undiscounted return of each episode.
 
         Args:
-            policy: Who acts; one with a memory begins here.
-            watch: Shown the observations `(episodes, obs)` of the start and after every step.
+            policy: Who acts; one with a memory starts with an empty one.
+            on_observation: Called with the observations `(episodes, obs)` of the start and after
+                every step.
         """
-        return episode_returns(self._env, policy, self._seed, watch)
+        return episode_returns(self._env, policy, self._seed, on_observation)
 
 
 def episode_returns(
     env: TaskVectorEnv,
     policy: AnyPolicy,
     seed: int,
-    watch: Callable[[NDArray[np.float64]], None] | None = None,
+    on_observation: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> NDArray[np.float64]:
     """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
     obs, _ = env.reset(seed=seed, options={"park": True})
-    act = begun(policy)
+    act = started(policy)
     returns = np.zeros(env.num_envs)
     over = np.zeros(env.num_envs, dtype=bool)
-    if watch is not None:
-        watch(obs)
+    if on_observation is not None:
+        on_observation(obs)
     while not over.all():
         obs, rewards, terminated, truncated, _ = env.step(act(obs))
         returns += rewards  # 0 for episodes that are over
         over = terminated | truncated
-        if watch is not None:
-            watch(obs)
+        if on_observation is not None:
+            on_observation(obs)
     return returns
 
 
@@ -110,9 +110,9 @@ def run_episodes(
             if task not in evaluators:
                 evaluators[task] = Evaluator(task, episodes, seed, workers)
             seen: list[NDArray[np.float64]] = []
-            on_table = task.robot in SCRIPTED  # there the hand comes first in a state
-            watch = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if on_table else None
-            values = evaluators[task].returns(policy, watch)
+            # On a table the hand comes first in a state.
+            keep = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if task.on_table else None
+            values = evaluators[task].returns(policy, keep)
             returns.append(Returns(label=label, values=tuple(values.tolist())))
             if seen:
                 paths[label] = np.round(np.stack(seen, axis=1), 4).tolist()

@@ -17,7 +17,7 @@ class LearnerChoice(Protocol):
 
     @property
     def learner(self) -> LearnerKind:
-        """Which one."""
+        """The name of the learner."""
         ...
 
     @property

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcat.config import flatten
-from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 
@@ -57,15 +56,15 @@ def require_room(task: Task, episodes: int, *, tasks: int = 1, key: str = "episo
     """Refuse more episodes at once than the machine has memory for.
 
     Args:
-        task: What they are of.
-        episodes: Of each task.
+        task: The task that the episodes are of.
+        episodes: How many episodes of each task there are.
         tasks: How many such tasks there are.
         key: The setting that says so.
 
     Raises:
         UsageError: it says how many would fit.
     """
-    each = tasks * (TABLE_BYTES if task.robot in SCRIPTED else SIMULATION_BYTES)
+    each = tasks * (TABLE_BYTES if task.on_table else SIMULATION_BYTES)
     memory = _memory()
     if episodes * each > memory:
         raise UsageError(

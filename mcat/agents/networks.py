@@ -19,7 +19,7 @@ def keep_freed_memory() -> None:
 
 
 def parameter_shapes(sizes: Sequence[int], members: int) -> list[tuple[int, int, int]]:
-    """Of weight (as in `torch.nn.Linear`) and bias, layer by layer."""
+    """The shapes of weight (as in `torch.nn.Linear`) and bias, layer by layer."""
     return [
         shape
         for inputs, outputs in itertools.pairwise(sizes)

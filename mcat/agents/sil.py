@@ -18,7 +18,7 @@ from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes, Floats, Indices
 from mcat.errors import DataError, UsageError
 
-SMALLEST_PRIORITY = 1e-6  # so that every row is drawn now and then
+SMALLEST_GAIN = 1e-6  # so that every row is drawn now and then
 
 
 class SelfImitation:
@@ -28,7 +28,7 @@ class SelfImitation:
         episodes: What is kept.
         returns: `(len,)` R of each transition of `episodes`: the discounted rewards as received,
             to the end of the episode.
-        mass: `(len,)` float64, what each is drawn in proportion to: its priority to the power α.
+        priorities: `(len,)` float64, what each is drawn in proportion to: its gain to the power α.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class SelfImitation:
         self.config, self.discount = config, discount
         self.episodes = EpisodeStore(observation_size, action_size, capacity=config.capacity)
         self.returns: Floats = np.empty(0, dtype=np.float32)
-        self.mass: NDArray[np.float64] = np.empty(0)
-        self._largest = np.ones(())  # mass so far
+        self.priorities: NDArray[np.float64] = np.empty(0)
+        self._largest = np.ones(())  # priority so far
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -59,7 +59,8 @@ class SelfImitation:
         kept = slice(-len(self.episodes), None)
         new_returns = episodes.discounted_returns(self.discount)
         self.returns = np.concatenate([self.returns, new_returns])[kept]
-        self.mass = np.concatenate([self.mass, np.full(len(episodes), self._largest)])[kept]
+        new_priorities = np.full(len(episodes), self._largest)
+        self.priorities = np.concatenate([self.priorities, new_priorities])[kept]
 
     def sample(self, rng: np.random.Generator, n: int) -> tuple[Indices, Floats]:
         """Draw `n` transition numbers, with replacement.
@@ -70,22 +71,25 @@ class SelfImitation:
         """
         if len(self) == 0:
             raise UsageError("cannot sample self-imitation rows: no episode has paid yet")
-        cumulative = self.mass.cumsum()
+        cumulative = self.priorities.cumsum()
         drawn = np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
         indices = np.minimum(drawn, len(self) - 1)  # the product may be rounded up to the sum
-        weights = (self.mass.min() / self.mass[indices]) ** self.config.beta
+        weights = (self.priorities.min() / self.priorities[indices]) ** self.config.beta
         return indices.astype(np.int64, copy=False), weights.astype(np.float32)
 
     def update(self, indices: Indices, gains: NDArray[np.floating]) -> None:
         """Set the priorities of rows just learned from: gains Σ_l max(R - Q_l, 0) as found then."""
-        priorities = np.minimum(gains, self.config.clip or np.inf, dtype=np.float64)
-        mass = (priorities + SMALLEST_PRIORITY) ** self.config.alpha
-        self.mass[indices] = mass
-        self._largest[...] = max(self._largest, mass.max())
+        clipped = np.minimum(gains, self.config.clip or np.inf, dtype=np.float64)
+        new = (clipped + SMALLEST_GAIN) ** self.config.alpha
+        self.priorities[indices] = new
+        self._largest[...] = max(self._largest, new.max())
 
     def tensors(self) -> dict[str, Tensor]:
         """What adding the same episodes again would not restore, by name (no copies)."""
-        return {"mass": torch.from_numpy(self.mass), "largest": torch.from_numpy(self._largest)}
+        return {
+            "mass": torch.from_numpy(self.priorities),
+            "largest": torch.from_numpy(self._largest),
+        }
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` gave, after the same episodes were added."""

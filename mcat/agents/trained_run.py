@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mcat.agents.evaluation import Returns, Run, run_episodes
-from mcat.agents.meta.algorithm import Arena
+from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.policy import Policy, load_policy
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
@@ -19,11 +19,11 @@ FILMED_STEPS = 150  # 6 seconds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deployed:
+class TrainedRun:
     """The policy of a run, and some of the tasks it was made for.
 
     Attributes:
-        tasks: By name.
+        tasks: The tasks, by name.
         splits: "train" or "test", by the same names.
     """
 
@@ -32,11 +32,11 @@ class Deployed:
     splits: dict[str, str]
 
 
-def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deployed:
-    """The deployed policy of a run and its tasks, rebuilt from their declarations.
+def open_run(folder: Path, split: str = "all", *, best: bool = False) -> TrainedRun:
+    """The policy of a run and its tasks, rebuilt from their declarations.
 
     Args:
-        folder: Of the run.
+        folder: The folder of the run.
         split: "train", "test" or "all" tasks.
         best: The policy that earned most on train tasks, not the last one.
 
@@ -57,7 +57,7 @@ def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Deploye
     spec = tasks[record.train[0]].spec
     if (policy.observation_size, policy.action_size) != (spec.observation_size, spec.action_size):
         raise DataError(f"{path}: not a policy for {record.family}")
-    return Deployed(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
+    return TrainedRun(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
 
 
 def _tasks(record: RunRecord) -> tuple[Task, ...]:
@@ -68,32 +68,32 @@ def _tasks(record: RunRecord) -> tuple[Task, ...]:
         found = family(record.family).replace(delay=record.delay, horizon=record.horizon)
     except UsageError as error:
         raise DataError(f"{record.folder}: {error}") from error
-    if Arena.of(found).names != record.tasks:
+    if TaskSet.of(found).names != record.tasks:
         raise DataError(f"{record.folder}: its tasks are not those of {record.family} in this mcat")
     return found.tasks
 
 
 def evaluate_run(
-    deployed: Deployed, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
+    run: TrainedRun, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[Returns, ...]:
     """The returns of deterministic episodes on each task, each begun with an empty memory."""
-    runs = [Run(name, task, deployed.policy) for name, task in deployed.tasks.items()]
+    runs = [Run(name, task, run.policy) for name, task in run.tasks.items()]
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
 
 
-def means(deployed: Deployed, returns: Sequence[Returns]) -> list[Returns]:
+def means(run: TrainedRun, returns: Sequence[Returns]) -> list[Returns]:
     """All episodes of a split together, for each split of several tasks."""
     found = []
-    for split in dict.fromkeys(deployed.splits.values()):
-        members = [item for item in returns if deployed.splits[item.label] == split]
+    for split in dict.fromkeys(run.splits.values()):
+        members = [item for item in returns if run.splits[item.label] == split]
         if len(members) > 1:
             values = tuple(value for item in members for value in item.values)
             found.append(Returns(label=f"all {len(members)} {split} tasks", values=values))
     return found
 
 
-def film_run(deployed: Deployed, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
+def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
     """Write the start of an episode on each task, side by side, as .mp4 or .gif.
 
     Raises:
@@ -101,5 +101,5 @@ def film_run(deployed: Deployed, path: Path, *, seed: int, steps: int = FILMED_S
     """
     from mcat.envs.render import film_sheet
 
-    shown = {name: (task, deployed.policy) for name, task in deployed.tasks.items()}
+    shown = {name: (task, run.policy) for name, task in run.tasks.items()}
     film_sheet(shown, path, steps=steps, seed=seed)

@@ -111,7 +111,7 @@ def collect(
             raise UsageError("a family brings its own parameters: give --family or parameters")
         chosen = family(str(family_name))
         folder = out or Path()
-        jobs = {folder / f"{t.label(chosen.varies)}.h5": t for t in chosen.split(split)}
+        jobs = {folder / f"{t.label(chosen.varies[0])}.h5": t for t in chosen.split(split)}
         with io_errors(folder, "write"):
             folder.mkdir(parents=True, exist_ok=True)
 

@@ -67,7 +67,7 @@ def _show_family(item: Family, as_json: bool) -> None:
     click.echo(f"{item.title}{f' ({item.note})' if item.note else ''}")
     rows: list[tuple[str, ...]] = [("split", "task", "gymnasium id", "keyword arguments")]
     rows += [
-        (split, task.label(item.varies), task.spec.env_id, json.dumps(task.kwargs()))
+        (split, task.label(item.varies[0]), task.spec.env_id, json.dumps(task.kwargs()))
         for split in ("train", "test")
         for task in item.split(split)
     ]

@@ -60,7 +60,9 @@ def task_options(required: bool = True) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         for name, robots in reversed(_owners().items()):
             parameter = ROBOTS[robots[0]].parameter(name)
-            where = ", ".join(robots) if len(robots) < 4 else "Meta-World"
+            suites = {ROBOTS[robot].suite for robot in robots}
+            all_tables = len(robots) > 1 and suites == {"metaworld"}
+            where = "Meta-World" if all_tables else ", ".join(robots)
             command = click.option(
                 f"--{name.replace('_', '-')}",
                 name,

@@ -31,7 +31,7 @@ def plot(folders: tuple[Path, ...], out: Path, labels: str, as_json: bool) -> No
     from mcat.reports.learning.page import write_learning
     from mcat.reports.learning.runs import read_run
     from mcat.reports.learning.sections import summary_numbers, summary_rows
-    from mcat.reports.tables import markdown
+    from mcat.reports.tables import markdown_table
 
     once = {folder.resolve(): folder for folder in folders}.values()
     runs = [read_run(folder) for folder in once]
@@ -40,7 +40,7 @@ def plot(folders: tuple[Path, ...], out: Path, labels: str, as_json: bool) -> No
             click.echo(f"note: {note}", err=True)
     groups = group_runs(runs, [name.strip() for name in labels.split(",") if name.strip()])
     if not as_json:
-        click.echo(markdown(summary_rows(groups)))
+        click.echo(markdown_table(summary_rows(groups)))
     paths = []
     for path in write_learning(groups, out):
         paths.append(str(path))

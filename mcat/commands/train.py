@@ -31,7 +31,7 @@ from mcat.commands.settings import (
 from mcat.commands.tables import print_table
 from mcat.config import overlay, to_json
 from mcat.errors import UsageError
-from mcat.reports.tables import markdown
+from mcat.reports.tables import markdown_table
 
 if TYPE_CHECKING:
     from mcat.agents.single.config import TrainConfig
@@ -173,6 +173,6 @@ def list_policies(as_json: bool, as_markdown: bool) -> None:
         ]
         click.echo(json.dumps(found, indent=2))
     elif as_markdown:
-        click.echo(markdown(policy_rows()))
+        click.echo(markdown_table(policy_rows()))
     else:
         print_table("Packaged policies", policy_rows())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mcat.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from mcat.datasets.checks import Finding, check
+    from mcat.datasets.checks import Problem, check
     from mcat.datasets.episodes import EpisodeStore
     from mcat.datasets.hdf5 import read_dataset, write_dataset
     from mcat.datasets.interop import export_minari, import_minari, load
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EpisodeStore",
     "Episodes",
-    "Finding",
+    "Problem",
     "Transitions",
     "check",
     "export_minari",
@@ -34,7 +34,7 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "checks": ("Finding", "check"),
+        "checks": ("Problem", "check"),
         "episodes": ("EpisodeStore",),
         "hdf5": ("read_dataset", "write_dataset"),
         "interop": ("export_minari", "import_minari", "load"),

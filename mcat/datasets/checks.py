@@ -22,7 +22,7 @@ LISTED = 8  # places named of each kind
 
 
 @dataclass(frozen=True)
-class Finding:
+class Problem:
     """One line about a data set: an error makes training pointless, a warning may, a note not."""
 
     severity: Literal["error", "warning", "note"]
@@ -34,7 +34,7 @@ class Finding:
 
 def check(
     store: Episodes, metadata: Mapping[str, Any] | None = None, *, history: int = 10
-) -> list[Finding]:
+) -> list[Problem]:
     """Everything odd about one data set, errors first; an empty list is a clean bill.
 
     Args:
@@ -45,8 +45,8 @@ def check(
     """
     metadata = metadata or {}
     if len(store) == 0:
-        return [Finding("error", "there are no transitions")]
-    findings = [
+        return [Problem("error", "there are no transitions")]
+    problems = [
         *_large_values(store),
         *_actions_outside(store, metadata),
         *_constant_columns(store),
@@ -57,7 +57,7 @@ def check(
         *_left_out(metadata),
     ]
     order = ("error", "warning", "note")
-    return sorted(findings, key=lambda finding: order.index(finding.severity))
+    return sorted(problems, key=lambda problem: order.index(problem.severity))
 
 
 def rate_hz(metadata: Mapping[str, Any]) -> float | None:
@@ -71,8 +71,8 @@ def has_rewards(metadata: Mapping[str, Any]) -> bool:
     return metadata.get("has_rewards") is not False
 
 
-def _large_values(store: Episodes) -> list[Finding]:
-    findings = []
+def _large_values(store: Episodes) -> list[Problem]:
+    problems = []
     for name, dtype in DTYPES.items():
         if dtype is np.float32:
             values = store.column(name)
@@ -81,17 +81,17 @@ def _large_values(store: Episodes) -> list[Finding]:
                 first = tuple(np.argwhere(wrong)[0])
                 finite = bool(np.isfinite(values).all())
                 count = counted(int(wrong.sum()), "value")
-                findings.append(
-                    Finding(
+                problems.append(
+                    Problem(
                         "warning" if finite else "error",
                         f"{name}: {count} not within ±{LARGE:g}: a diverged simulation?"
                         f" (first {values[first]} at {_place(store, first)})",
                     )
                 )
-    return findings
+    return problems
 
 
-def _actions_outside(store: Episodes, metadata: Mapping[str, Any]) -> list[Finding]:
+def _actions_outside(store: Episodes, metadata: Mapping[str, Any]) -> list[Problem]:
     boxes = [
         (-ACTION_LIMIT, ACTION_LIMIT, "[-1, 1], the range of mcat's actions: scale them to it")
     ]
@@ -107,7 +107,7 @@ def _actions_outside(store: Episodes, metadata: Mapping[str, Any]) -> list[Findi
         if outside.any():
             first = tuple(np.argwhere(outside)[0])
             return [
-                Finding(
+                Problem(
                     "warning",
                     f"actions: {counted(int(outside.sum()), 'value')} outside {what} (first"
                     f" {store.actions[first]:g} at {_place(store, first)})",
@@ -116,25 +116,25 @@ def _actions_outside(store: Episodes, metadata: Mapping[str, Any]) -> list[Findi
     return []
 
 
-def _constant_columns(store: Episodes) -> list[Finding]:
-    findings = []
+def _constant_columns(store: Episodes) -> list[Problem]:
+    problems = []
     for name in ("observations", "actions"):
         constant = np.flatnonzero(store.column(name).std(axis=0, dtype=np.float64) <= CONSTANT)
         if len(constant):
             count = counted(len(constant), "column")
             change = "change" if len(constant) > 1 else "changes"
-            findings.append(
-                Finding("warning", f"{name}: {count} never {change}: {_listed(constant)}")
+            problems.append(
+                Problem("warning", f"{name}: {count} never {change}: {_listed(constant)}")
             )
-    return findings
+    return problems
 
 
-def _short_episodes(store: Episodes, history: int) -> list[Finding]:
+def _short_episodes(store: Episodes, history: int) -> list[Problem]:
     short = np.flatnonzero(store.lengths < history + 1)
     if len(short) == 0:
         return []
     return [
-        Finding(
+        Problem(
             "error" if len(short) == store.num_episodes else "warning",
             f"{len(short)} of {store.num_episodes} episodes have fewer than {history + 1} steps, "
             f"so no full history of {history}: {_listed(short)}",
@@ -142,7 +142,7 @@ def _short_episodes(store: Episodes, history: int) -> list[Finding]:
     ]
 
 
-def _broken_episodes(store: Episodes) -> list[Finding]:
+def _broken_episodes(store: Episodes) -> list[Problem]:
     columns = {name: store.column(name) for name in ("observations", "next_observations")}
     broken = breaks(columns)
     broken[store.episode_ends[:-1] - 1] = False
@@ -151,7 +151,7 @@ def _broken_episodes(store: Episodes) -> list[Finding]:
     rows = np.flatnonzero(broken)
     places = [place_of(int(row), store.episode_ends) for row in rows[:LISTED]]
     return [
-        Finding(
+        Problem(
             "warning",
             f"{counted(len(rows), 'row')} not continued by the next row of the episode: rows"
             f" missing or an episode end not marked? At {'; '.join(places)}"
@@ -160,7 +160,7 @@ def _broken_episodes(store: Episodes) -> list[Finding]:
     ]
 
 
-def _duplicate_episodes(store: Episodes) -> list[Finding]:
+def _duplicate_episodes(store: Episodes) -> list[Problem]:
     first_with: dict[bytes, int] = {}
     duplicates = []
     observations, actions = store.observations, store.actions
@@ -172,7 +172,7 @@ def _duplicate_episodes(store: Episodes) -> list[Finding]:
     if not duplicates:
         return []
     return [
-        Finding(
+        Problem(
             "warning",
             f"{counted(len(duplicates), 'episode')} equal to an earlier one:"
             f" {_listed(np.array(duplicates))}",
@@ -180,24 +180,24 @@ def _duplicate_episodes(store: Episodes) -> list[Finding]:
     ]
 
 
-def _odd_times(metadata: Mapping[str, Any]) -> list[Finding]:
+def _odd_times(metadata: Mapping[str, Any]) -> list[Problem]:
     """What was found when the log was read: the times themselves are not kept."""
-    findings = []
+    problems = []
     entries = metadata.get("time_findings")
     for entry in entries if isinstance(entries, list) else []:
         match entry:
             case [("error" | "warning") as severity, str(text)]:
-                findings.append(Finding(severity, printable(text, 1000)))
-    return findings
+                problems.append(Problem(severity, printable(text, 1000)))
+    return problems
 
 
-def _left_out(metadata: Mapping[str, Any]) -> list[Finding]:
+def _left_out(metadata: Mapping[str, Any]) -> list[Problem]:
     names = metadata.get("ignored_columns")
     if not isinstance(names, list) or not names:
         return []
     listed = ", ".join(printable(name, 60) for name in names[:LISTED])
     more = ", …" if len(names) > LISTED else ""
-    return [Finding("note", f"{counted(len(names), 'column')} not read: {listed}{more}")]
+    return [Problem("note", f"{counted(len(names), 'column')} not read: {listed}{more}")]
 
 
 def _place(store: Episodes, index: tuple[np.int64, ...]) -> str:

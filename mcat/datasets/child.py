@@ -41,7 +41,7 @@ def read_in_child(path: StrPath, layout: str, kind: str) -> tuple[Arrays, Notes]
 
     Args:
         path: The file.
-        layout: Which reader.
+        layout: The name of the reader.
         kind: What the file should be, in words.
 
     Raises:

@@ -115,7 +115,8 @@ def collect(
     Args:
         config: What to collect.
         policy: Maps observations `(n, obs)` to actions `(n, act)`, a pure function of them or, if
-            it has `begin()`, of what it saw since. None draws uniformly from the action space.
+            it has `start_episode()`, of what it saw since. None draws uniformly from the action
+            space.
         out: The file to make.
         resume: Go on with what an earlier, stopped call left; start if there is nothing. `steps`
             may be another number than it was: what is not the same for both is collected again.

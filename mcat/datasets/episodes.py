@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mcat.datasets.arrays import DTYPES, Columns, checked_columns
-from mcat.datasets.views import Episodes, Indices, Rows
+from mcat.datasets.views import Episodes, Indices, StoredRows
 from mcat.errors import DataError, UsageError
 
 GROWTH = 1.125  # spare memory of a growing store at most; each row is copied about 9 times
@@ -39,7 +39,7 @@ class EpisodeStore(Episodes):
         # is first written.
         shapes = {name: (capacity or 0, *widths.get(name, ())) for name in DTYPES}
         none = np.empty(0, dtype=np.int64)
-        rows = Rows({name: np.empty(shapes[name], dtype) for name, dtype in DTYPES.items()})
+        rows = StoredRows({name: np.empty(shapes[name], dtype) for name, dtype in DTYPES.items()})
         super().__init__(rows, starts=none, lengths=none, tasks=none)
 
     @classmethod
@@ -85,7 +85,7 @@ class EpisodeStore(Episodes):
             episode_ends=episode_ends,
         )
         store = cls(columns["observations"].shape[1], columns["actions"].shape[1])
-        store._rows = Rows({name: columns[name] for name in DTYPES})
+        store._rows = StoredRows({name: columns[name] for name in DTYPES})
         lengths = np.diff(ends, prepend=0)
         store._set_episodes(
             starts=ends - lengths, lengths=lengths, tasks=_task_numbers(tasks, len(ends))
@@ -196,7 +196,7 @@ class EpisodeStore(Episodes):
             for name, old in self._rows.columns.items():
                 bigger[name] = np.empty((rows, *old.shape[1:]), old.dtype)
                 bigger[name][: len(old)] = old
-            self._rows = Rows(bigger)  # a selection made earlier keeps the old arrays
+            self._rows = StoredRows(bigger)  # a selection made earlier keeps the old arrays
 
 
 def _task_numbers(tasks: ArrayLike, episodes: int) -> Indices:

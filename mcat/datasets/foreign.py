@@ -128,7 +128,7 @@ def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
     """The rate of a log and what is odd about its time, as metadata.
 
     Args:
-        time: Of each row, in seconds.
+        time: The time of each row, in seconds.
         ends: The row after the last of each episode.
     """
     if len(time) != ends[-1]:

@@ -34,7 +34,7 @@ from mcat.datasets.untrusted import (
 )
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, printable
-from mcat.safe_io import StrPath, digest, dump_json, new_file, open_input, parse_json
+from mcat.safe_io import StrPath, dump_json, new_file, open_input, parse_json
 
 FORMAT_VERSION = 1
 
@@ -104,13 +104,6 @@ def is_sealed(path: StrPath) -> bool:
     """Whether a file begins as those that mcat writes, sound or not."""
     with open_input(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
-
-
-def content_hash(path: StrPath) -> str:
-    """A SHA-256 of the arrays and the metadata except the versions of the software."""
-    episodes, metadata = read_dataset(path)
-    metadata.pop("versions", None)
-    return digest(_arrays(episodes), dump_json(metadata))
 
 
 def _arrays(episodes: Episodes) -> Arrays:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import UsageError
-from mcat.types import AnyPolicy, PolicyFunction, begun
+from mcat.types import AnyPolicy, PolicyFunction, started
 
 
 class Taken(NamedTuple):
@@ -62,7 +62,7 @@ def roll_out(
     rng = np.random.default_rng(noise_seed)
     n, spec = env.num_envs, env.tasks[0].spec
     horizon = env.tasks[0].horizon if steps is None else min(steps, env.tasks[0].horizon)
-    acting = None if policy is None else begun(policy)
+    acting = None if policy is None else started(policy)
     act = _actor(acting, env, rng.uniform(*noise, size=(n, 1)), rng)
     observations = np.empty((horizon + 1, n, spec.observation_size), np.float32)
     actions = np.empty((horizon, n, spec.action_size), np.float32)

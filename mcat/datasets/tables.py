@@ -107,7 +107,7 @@ def _from_table(
 
 
 def _numbered(names: Iterable[str], name: str) -> list[str]:
-    """Those of `names` that are `name_0`, `name_1`, …, in this order."""
+    """The names among `names` that are `name_0`, `name_1`, …, in this order."""
     columns = [column for column in names if re.fullmatch(rf"{name}_[0-9]+", column)]
     return sorted(columns, key=lambda column: int(column.rpartition("_")[2]))
 

@@ -29,7 +29,7 @@ class Transitions(NamedTuple):
     """1 where the episode truly ended: no value follows. A time limit is 0 (bootstrap)."""
 
 
-class Rows:
+class StoredRows:
     """The arrays that a store and selections of its episodes share."""
 
     def __init__(self, columns: Columns) -> None:
@@ -55,7 +55,7 @@ class Episodes:
         tasks: The task number of each episode.
     """
 
-    def __init__(self, rows: Rows, starts: Indices, lengths: Indices, tasks: Indices) -> None:
+    def __init__(self, rows: StoredRows, starts: Indices, lengths: Indices, tasks: Indices) -> None:
         self._rows = rows
         self._set_episodes(starts=starts, lengths=lengths, tasks=tasks)
 
@@ -108,22 +108,22 @@ class Episodes:
 
     @property
     def observations(self) -> Floats:
-        """`(len, obs)`."""
+        """The observations `(len, obs)` of all transitions."""
         return self.column("observations")
 
     @property
     def actions(self) -> Floats:
-        """`(len, act)`."""
+        """The actions `(len, act)` of all transitions."""
         return self.column("actions")
 
     @property
     def rewards(self) -> Floats:
-        """`(len,)`."""
+        """The rewards `(len,)` of all transitions."""
         return self.column("rewards")
 
     @property
     def next_observations(self) -> Floats:
-        """`(len, obs)`."""
+        """The observations `(len, obs)` after all transitions."""
         return self.column("next_observations")
 
     @property

@@ -18,14 +18,14 @@ from mcat.envs.wrappers import DelayedReward
 
 def simulate(task: Task) -> Simulation:
     """The simulation behind a task."""
-    if task.robot in ("hopper", "halfcheetah", "halfcheetah3leg", "ant"):
-        from mcat.envs import locomotion
-
-        return locomotion.build(task.robot, **task.params)
-    from mcat.envs.manipulation import Manipulation  # imports metaworld: a second
-
     params: dict[str, Any] = task.params
-    return Manipulation(task.robot, **params)
+    if task.on_table:
+        from mcat.envs.manipulation import Manipulation  # imports metaworld: a second
+
+        return Manipulation(task.robot, **params)
+    from mcat.envs import locomotion
+
+    return locomotion.build(task.robot, **params)
 
 
 def spaces(simulation: Simulation) -> tuple[Box, Box]:
@@ -110,7 +110,6 @@ class TaskEnv(gym.Env[Any, Any]):
             from mcat.envs.render import open_renderer
 
             self._renderer = open_renderer(self.task, self.simulation, *self._frame_size)
-        self.simulation.prepare_render()
         return self._renderer.render(self.render_mode)
 
     def close(self) -> None:

@@ -27,14 +27,16 @@ def _family(
     return Family(
         name=name,
         title=title,
-        varies=parameter,
+        varies=(parameter,),
         train=_vary(robot, parameter, train, **fixed),
         test=_vary(robot, parameter, test, **fixed),
         note=note,
     )
 
 
-def _pair(name: str, title: str, varies: str, source: Task, target: Task, note: str) -> Family:
+def _pair(
+    name: str, title: str, varies: tuple[str, ...], source: Task, target: Task, note: str
+) -> Family:
     return Family(name=name, title=title, varies=varies, train=(source,), test=(target,), note=note)
 
 
@@ -69,20 +71,20 @@ _ALL = (
             (0.1, 0.2, 0.3, 0.4, 0.5), note="evaluated on the same tasks"),
     _family("ant-heatmap", "Ant cripple heat map", "ant", "cripple",
             (0, 1, 2, 3), note="evaluated on the same tasks"),
-    _pair("halfcheetah-pair", "HalfCheetah armature 0.1 → 0.5", "armature",
+    _pair("halfcheetah-pair", "HalfCheetah armature 0.1 → 0.5", ("armature",),
           Task("halfcheetah", armature=0.1), Task("halfcheetah", armature=0.5), "Table 1"),
-    _pair("ant-pair", "Ant dead leg 0 → 3", "cripple",
+    _pair("ant-pair", "Ant dead leg 0 → 3", ("cripple",),
           Task("ant", cripple=0), Task("ant", cripple=3), "Table 1"),
-    _pair("cylinder-mug", "Meta-World cylinder → mug", "robot, gripper",
+    _pair("cylinder-mug", "Meta-World cylinder → mug", ("robot", "gripper"),
           Task("push"), Task("coffee-push", gripper=0.1),
           "Table 1; source policy: scripted sweep-into (docs/metaworld.md says why)"),
-    _pair("cylinder-cube", "Meta-World cylinder → cube", "robot, gripper",
+    _pair("cylinder-cube", "Meta-World cylinder → cube", ("robot", "gripper"),
           Task("push"), Task("sweep-into", gripper=0.1),
           "Table 1; source policy: scripted push"),
     Family(
         name="ant-control-cost",
         title="Ant dead leg 0 → 3 with control cost",
-        varies="control_cost",
+        varies=("control_cost",),
         train=_vary("ant", "control_cost", (0.001, 0.002, 0.005), cripple=0),
         test=_vary("ant", "control_cost", (0.001, 0.002, 0.005), cripple=3),
         note="Appendix C.3: source and target share the cost",
@@ -90,12 +92,12 @@ _ALL = (
     _family("reach-goals", "Reach, three other goals", "reach", "goal",
             ((-0.1, 0.8, 0.2),), ((0.1, 0.8, 0.2), (0.05, 0.8, 0.2), (0.1, 0.8, 0.05)),
             note="Appendix E: source goal, then three target goals"),
-    _pair("three-legs", "HalfCheetah two legs → three legs", "robot",
+    _pair("three-legs", "HalfCheetah two legs → three legs", ("robot",),
           Task("halfcheetah"), Task("halfcheetah3leg"), "Appendix E: other spaces"),
     Family(
         name="metaworld-objects",
         title="Meta-World, many objects",
-        varies="robot",
+        varies=("robot",),
         train=tuple(map(Task, ("drawer-close", "coffee-push", "soccer", "sweep-into",
                                "plate-slide"))),
         test=(Task("push"),),

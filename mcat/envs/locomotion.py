@@ -24,15 +24,6 @@ from mcat.envs.simulation import Array, Simulation
 # T-MCL's numbering, which the paper uses. The actuators are not in leg order: look them up.
 ANT_LEGS = ("front_left_leg", "front_right_leg", "back_leg", "right_back_leg")
 
-# Index maps between two and three legs: `action9 = action6[..., TWO_TO_THREE_ACTIONS]`.
-TWO_TO_THREE_ACTIONS = (0, 1, 2, 0, 1, 2, 3, 4, 5)
-THREE_TO_TWO_ACTIONS = (0, 1, 2, 6, 7, 8)
-# Observations: rootz, rooty, leg angles, three root velocities, leg velocities.
-TWO_TO_THREE_OBSERVATIONS = (0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7,
-                             8, 9, 10, 11, 12, 13, 11, 12, 13, 14, 15, 16)  # fmt: skip
-THREE_TO_TWO_OBSERVATIONS = (0, 1, 2, 3, 4, 8, 9, 10,
-                             11, 12, 13, 14, 15, 16, 20, 21, 22)  # fmt: skip
-
 
 class Locomotion(Simulation):
     """A robot that is paid for moving along x.

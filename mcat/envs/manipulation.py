@@ -232,7 +232,7 @@ def quaternion(matrix: Array) -> tuple[float, float, float, float]:
 
 
 def _norm(vector: Array) -> float:
-    """As `np.linalg.norm`, without its overhead."""
+    """The same as `np.linalg.norm`, without its overhead."""
     return math.sqrt(vector.dot(vector))
 
 

@@ -17,7 +17,7 @@ from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
 from mcat.errors import MissingInputError, UsageError, install
-from mcat.types import AnyPolicy, begun
+from mcat.types import AnyPolicy, started
 
 if TYPE_CHECKING:
     from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
@@ -42,7 +42,7 @@ def open_renderer(task: Task, simulation: Simulation, width: int, height: int) -
 
 def _camera(task: Task) -> dict[str, Any]:
     """A view from the side that follows the torso; for Meta-World one over the table."""
-    if task.spec.horizon == 500:
+    if task.on_table:
         centre = np.array((0.0, 0.68, 0.08))
         return {"lookat": centre, "distance": 1.25, "azimuth": 140.0, "elevation": -28.0}
     distance, azimuth, elevation = _SIDE_VIEWS[task.robot]
@@ -74,7 +74,7 @@ def film(
     try:
         observation, _ = env.reset(seed=seed)
         idle = np.zeros(task.spec.action_size)
-        act = None if policy is None else begun(policy)
+        act = None if policy is None else started(policy)
         yield _frame(env)
         for _ in range(min(steps, task.horizon)):
             action = idle if act is None else act(observation[None])[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from mcat.errors import UsageError, short, unknown
 
@@ -35,7 +35,7 @@ class Parameter:
 
     @property
     def length(self) -> int:
-        """How many numbers it takes."""
+        """How many numbers a value of this parameter has."""
         return len(self.box) or 1
 
     def check(self, value: Any) -> Value:
@@ -111,6 +111,7 @@ class Robot:
     action_size: int
     parameters: tuple[Parameter, ...]
     info: tuple[str, ...] = ("x_position", "x_velocity")  # after each step, besides the context
+    suite: Literal["locomotion", "metaworld"] = "locomotion"
 
     def parameter(self, name: str) -> Parameter:
         """The declared parameter of that name."""
@@ -162,6 +163,7 @@ def _metaworld(name: str, env_id: str, summary: str, *extra: Parameter, reward: 
         action_size=4,
         parameters=(GRIPPER, *extra, _reward(reward)),
         info=("success", "distance"),
+        suite="metaworld",
     )
 
 

@@ -9,18 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.envs.robots import ROBOTS
 from mcat.errors import UsageError, unknown
 from mcat.types import PolicyFunction
 
-SCRIPTED = (
-    "push",
-    "coffee-push",
-    "sweep-into",
-    "reach",
-    "drawer-close",
-    "soccer",
-    "plate-slide",
-)
+SCRIPTED = tuple(name for name, robot in ROBOTS.items() if robot.suite == "metaworld")
+"""Robots for which there is a script."""
 
 SOURCE_POLICY = {"sweep-into": "push", "coffee-push": "sweep-into"}
 """Target robot → scripted policy that acts in the source task "push" when transferring to it.

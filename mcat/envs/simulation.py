@@ -61,9 +61,6 @@ class Simulation(ABC):
         """What a gymnasium user finds in `info` after a step, besides the context."""
         return {}
 
-    def prepare_render(self) -> None:  # noqa: B027
-        """Put in place what only pictures need."""
-
     def step(self, action: Array, out: Array) -> float:
         """Advance, observe into `out` and return the reward."""
         reward = self.advance(action)

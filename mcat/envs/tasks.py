@@ -52,6 +52,11 @@ class Task:
         return _robot(self.robot)
 
     @property
+    def on_table(self) -> bool:
+        """Whether it is a task of Meta-World, where a hand works on a table."""
+        return self.spec.suite == "metaworld"
+
+    @property
     def params(self) -> dict[str, Value]:
         """Every declared parameter with its value, defaults included."""
         return {p.name: value for p, value in zip(self.spec.parameters, self._values, strict=True)}
@@ -146,7 +151,7 @@ class Family:
 
     name: str
     title: str
-    varies: str
+    varies: tuple[str, ...]  # parameters, or "robot"
     train: tuple[Task, ...]
     test: tuple[Task, ...] = ()
     note: str = ""
@@ -184,7 +189,7 @@ class Family:
         return {
             "name": self.name,
             "title": self.title,
-            "varies": self.varies,
+            "varies": ", ".join(self.varies),
             "train": [task.to_dict() for task in self.train],
             "test": [task.to_dict() for task in self.test],
             "note": self.note,
@@ -193,12 +198,16 @@ class Family:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Family:
         """The family that `to_dict` described."""
-        if not isinstance(data, dict) or not {"name", "title", "varies", "train"} <= data.keys():
+        if (
+            not isinstance(data, dict)
+            or not {"name", "title", "varies", "train"} <= data.keys()
+            or not isinstance(data["varies"], str)
+        ):
             raise UsageError(
                 f"a family needs 'name', 'title', 'varies' and 'train', got {short(data)}"
             )
         splits = {key: tuple(map(Task.from_dict, data.get(key, ()))) for key in ("train", "test")}
-        return cls(**{**data, **splits})
+        return cls(**{**data, **splits, "varies": tuple(data["varies"].split(", "))})
 
     def to_json(self) -> str:
         """`to_dict` as text."""
@@ -228,7 +237,7 @@ def _count(name: str, value: Any) -> int:
 
 
 def _parsed(text: str, what: str) -> Any:
-    """What a text in JSON says."""
+    """The content of a text in JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # the first also for too many digits

@@ -20,10 +20,10 @@ from mcat.envs.workers import (
     RESET,
     SEED,
     STAY,
-    Helper,
-    Lane,
-    board_over,
-    board_type,
+    EnvSlice,
+    WorkerProcess,
+    shared_row_type,
+    shared_rows,
     timeout_or_default,
 )
 from mcat.errors import McatError, UsageError, short, unknown
@@ -47,7 +47,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             what MCAT_WORKER_TIMEOUT says.
 
     Attributes:
-        simulations: Of the sub-environments in the calling process: all, or each `workers`-th.
+        simulations: Those of the calling process: of all sub-environments, or each `workers`-th.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self._autoreset = _mode(autoreset_mode)
         self.metadata = {"autoreset_mode": self._autoreset}
         self._made_with = min(workers, len(self.tasks)), timeout_or_default(timeout)
-        self._open_board(*self._made_with)
+        self._start_workers(*self._made_with)
         n = self.num_envs = len(self.tasks)
         self.single_observation_space, self.single_action_space = spaces(self.simulations[0])
         self.observation_space = batch_space(self.single_observation_space, n)
@@ -96,23 +96,25 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         make = partial(type(self), autoreset_mode=self._autoreset, timeout=timeout)
         return make, (self.tasks, workers), {"spec": self.spec}
 
-    def _open_board(self, workers: int, timeout: float) -> None:
-        """Start the helpers and take a share of the sub-environments."""
-        size = len(self.tasks) * board_type(self.tasks).itemsize
+    def _start_workers(self, workers: int, timeout: float) -> None:
+        """Start the workers and take a share of the sub-environments."""
+        size = len(self.tasks) * shared_row_type(self.tasks).itemsize
         shares = [slice(k, None, workers) for k in range(workers)]
         try:  # zeros, either way
             memory: Any = bytearray(size) if workers == 1 else RawArray("b", size)
-            self._helpers = [Helper(self.tasks, memory, share, timeout) for share in shares[1:]]
+            self._workers = [
+                WorkerProcess(self.tasks, memory, share, timeout) for share in shares[1:]
+            ]
         except OSError as error:  # no /dev/shm, no room there, no more processes
             raise McatError(
                 f"cannot share the physics among processes ({error}): workers=1 does without"
             ) from error
-        board = board_over(memory, self.tasks)
-        self._lane = Lane(self.tasks[shares[0]], board[shares[0]])
-        self.simulations = self._lane.simulations
-        self._orders, self._seeds, self._actions = board["order"], board["seed"], board["action"]
-        self._observations, self._rewards = board["observation"], board["reward"]
-        self._measured, self._faults = board["measured"], board["fault"]
+        rows = shared_rows(memory, self.tasks)
+        self._env_slice = EnvSlice(self.tasks[shares[0]], rows[shares[0]])
+        self.simulations = self._env_slice.simulations
+        self._orders, self._seeds, self._actions = rows["order"], rows["seed"], rows["action"]
+        self._observations, self._rewards = rows["observation"], rows["reward"]
+        self._measured, self._faults = rows["measured"], rows["fault"]
 
     def reset(
         self,
@@ -196,7 +198,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
             )
 
     def _begin(self, rows: NDArray[np.bool_]) -> None:
-        """Keep books on new episodes."""
+        """Reset the books of the rows where new episodes start."""
         self._owed[rows] = 0.0
         self._elapsed[rows] = 0
         self._over[rows] = False
@@ -240,12 +242,12 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
     # --- physics and pay --------------------------------------------------------------------------
 
     def _move(self) -> None:
-        """Have the orders on the board carried out; the calling process takes a share itself."""
-        for helper in self._helpers:
-            helper.start()
-        self._lane.move()
-        for helper in self._helpers:
-            helper.finish()
+        """Have the orders in the shared rows carried out, here and in the worker processes."""
+        for worker in self._workers:
+            worker.start()
+        self._env_slice.move()
+        for worker in self._workers:
+            worker.finish()
 
     def _delayed(self, live: NDArray[np.bool_]) -> Array:
         """Pay every `delay` steps, and what is owed at the end, as `wrappers.DelayedReward`."""
@@ -271,9 +273,9 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         return list(seed)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """End the helpers."""
-        for helper in self._helpers:
-            helper.close()
+        """End the workers."""
+        for worker in self._workers:
+            worker.close()
 
 
 def make_vector(

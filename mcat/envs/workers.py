@@ -1,8 +1,8 @@
-"""Where the physics of a `TaskVectorEnv` happens: in the calling process and in helpers beside it.
+"""Where the physics of a `TaskVectorEnv` happens: in the calling process and in workers beside it.
 
 Python lets one thread run at a time, and handing over takes as long as half a step of a small
-robot, so cores are used by processes. They meet at a board in shared memory. Waking a process that
-sleeps also takes longer than a step or two: whoever waits looks out for a while before it sleeps.
+robot, so cores are used by processes. They share an array with a row per sub-environment. Waking a
+process that sleeps also takes longer than a step or two: whoever waits spins for a while first.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mcat.envs.env import simulate
 from mcat.envs.tasks import Task
 from mcat.errors import McatError, UsageError, short
 
-LOOK_OUT = 1e-4  # seconds of looking before sleeping; on a busy machine they are lost
-SLEEP = 0.2  # seconds between two looks whether the other side is still there
-TIMEOUT = 60.0  # seconds without any progress after which a helper counts as stopped
-GRACE = 2.0  # seconds a dismissed helper has to end by itself
+SPIN_SECONDS = 1e-4  # of looking before sleeping; on a busy machine they are lost
+POLL_SECONDS = 0.2  # between two looks whether the other side is still there
+TIMEOUT = 60.0  # seconds without any progress after which a worker counts as stopped
+GRACE = 2.0  # seconds a worker that is shut down has to end by itself
 
 STAY, STEP, RESET, SEED, QUIT = range(5)
 """Orders to a sub-environment; RESET goes on with its generator, SEED makes a new one."""
 
 
-def board_type(tasks: Sequence[Task]) -> np.dtype[np.void]:
-    """A row of the board: what is asked of one sub-environment, and what it answers."""
+def shared_row_type(tasks: Sequence[Task]) -> np.dtype[np.void]:
+    """The type of a shared row: what is asked of one sub-environment, and what it answers."""
     spec = tasks[0].spec  # all have spaces of this size
     return np.dtype(
         [
@@ -52,8 +52,8 @@ def board_type(tasks: Sequence[Task]) -> np.dtype[np.void]:
     )
 
 
-class Lane:
-    """Some of the sub-environments, moved one after another as their rows of the board say."""
+class EnvSlice:
+    """Some of the sub-environments, moved one after another as their shared rows say."""
 
     def __init__(self, tasks: Sequence[Task], rows: NDArray[np.void]) -> None:
         self._generators = [np.random.default_rng() for _ in tasks]
@@ -90,8 +90,8 @@ class Lane:
         return True
 
 
-class Helper:
-    """A process with a lane of its own. It ends with its owner, however that ends.
+class WorkerProcess:
+    """A process with a slice of its own. It ends with its owner, however that ends.
 
     If it makes no progress for `timeout` seconds, whoever waits for it is told.
     """
@@ -103,22 +103,22 @@ class Helper:
         self._process = context.Process(target=_serve, args=(tasks, memory, share, *turns))
         self._process.start()
         self._tasks, self._busy = tasks[share], False
-        rows = board_over(memory, tasks)[share]
+        rows = shared_rows(memory, tasks)[share]
         self._beats, self._last_beats = rows["beat"], b""
         self._timeout, self._idle = timeout, 0.0
         self.close = multiprocessing.util.Finalize(
-            self, _dismiss, (rows["order"], self._go, self._process), exitpriority=10
+            self, _shutdown, (rows["order"], self._go, self._process), exitpriority=10
         )
 
     def start(self) -> None:
-        """Let it carry out its orders."""
+        """Let the process carry out its orders."""
         if self._busy:  # an interrupt came between
             self.finish()
         self._busy = True
         self._go.release()
 
     def finish(self) -> None:
-        """Wait until it has."""
+        """Wait until the orders are carried out."""
         self._idle = 0.0
         if not _wait(self._done, self._works):
             code = self._process.exitcode
@@ -139,7 +139,7 @@ class Helper:
         That is counted in looks, not by the clock: a job that was suspended as a whole goes on.
         """
         beats = self._beats.tobytes()
-        self._idle = self._idle + SLEEP if beats == self._last_beats else 0.0
+        self._idle = self._idle + POLL_SECONDS if beats == self._last_beats else 0.0
         self._last_beats = beats
         alive = self._process.is_alive()
         if alive and self._idle >= self._timeout:
@@ -152,7 +152,7 @@ class Helper:
 
 
 def timeout_or_default(seconds: float | None) -> float:
-    """How long a helper may stand still: as asked, else MCAT_WORKER_TIMEOUT, else a minute."""
+    """How long a worker may stand still: as asked, else MCAT_WORKER_TIMEOUT, else a minute."""
     given = os.environ.get("MCAT_WORKER_TIMEOUT", TIMEOUT) if seconds is None else seconds
     try:
         number = float(given)
@@ -164,15 +164,15 @@ def timeout_or_default(seconds: float | None) -> float:
     return number
 
 
-def board_over(memory: Any, tasks: Sequence[Task]) -> NDArray[np.void]:
-    """The board of these tasks, kept in `memory`."""
-    return np.frombuffer(memory, board_type(tasks))
+def shared_rows(memory: Any, tasks: Sequence[Task]) -> NDArray[np.void]:
+    """The shared rows of these tasks, kept in `memory`."""
+    return np.frombuffer(memory, shared_row_type(tasks))
 
 
 def _serve(
     tasks: Sequence[Task], memory: Any, share: slice, go: Semaphore, done: Semaphore
 ) -> None:
-    """What a helper does all its life."""
+    """What a worker does all its life."""
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to whole groups, meant for the owner
         signal.signal(number, signal.SIG_IGN)
     owner = multiprocessing.parent_process()
@@ -182,32 +182,32 @@ def _serve(
         os.closerange(3, owner.sentinel)
         os.closerange(owner.sentinel + 1, os.sysconf("SC_OPEN_MAX"))
     try:
-        lane = Lane(tasks[share], board_over(memory, tasks)[share])
+        env_slice = EnvSlice(tasks[share], shared_rows(memory, tasks)[share])
     except UsageError as error:  # the owner will find out
         sys.exit(error.exit_code)
-    while _wait(go, owner.is_alive) and lane.move():
+    while _wait(go, owner.is_alive) and env_slice.move():
         done.release()
 
 
 def _wait(turn: Semaphore, other_lives: Callable[[], bool]) -> bool:
     """Wait for one's turn; False if it will never come."""
-    until = time.perf_counter() + LOOK_OUT
+    until = time.perf_counter() + SPIN_SECONDS
     while time.perf_counter() < until:
         if turn.acquire(block=False):
             return True
-    while not turn.acquire(timeout=SLEEP):
+    while not turn.acquire(timeout=POLL_SECONDS):
         if not other_lives():
             return turn.acquire(block=False)
     return True
 
 
-def _dismiss(
+def _shutdown(
     orders: NDArray[np.int8], go: Semaphore, process: multiprocessing.process.BaseProcess
 ) -> None:
     orders.fill(QUIT)
     go.release()
     until = time.monotonic() + GRACE
-    while process.is_alive():  # `join` waits for ever: the helper closed what tells of its end
+    while process.is_alive():  # `join` waits for ever: the worker closed what tells of its end
         if time.monotonic() > until:  # stopped, or in the middle of something long
             process.kill()
         time.sleep(0.002)

@@ -86,14 +86,14 @@ def _printed(
     return numbers | {name.replace("_", "-"): number for name, number in more.items()}
 
 
-def _body(task: Task) -> Task:
+def _packaged(task: Task) -> Task:
     """The task for which policies come with the package: control cost does not matter to them."""
     return task.replace(control_cost=0.0) if task.robot == "ant" else task
 
 
 def _own_logs(task: Task, preset: str) -> tuple[Log, ...]:
     """What its mediocre policy did; beyond the paper with noise, and what its good one did."""
-    label, body = task.label(*_named(task)), _body(task)
+    label, body = task.label(*_named(task)), _packaged(task)
     mediocre = ("mediocre", body)
     if preset == "paper":
         return (Log(name=f"{label}-mediocre", task=task, policy=mediocre),)
@@ -114,7 +114,7 @@ def _locomotion(
     printed: dict[str, Numbers],
     methods: tuple[str, ...] = ("ours", "cycle"),
 ) -> Row:
-    policy: PolicyOf = ("good", _body(source))
+    policy: PolicyOf = ("good", _packaged(source))
 
     def targets(preset: str) -> tuple[Log, ...]:
         """Beyond the paper: what was logged when the source's policy was tried on the target."""

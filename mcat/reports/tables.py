@@ -43,7 +43,7 @@ def family_rows() -> Rows:
     return [heading] + [
         (
             family.name,
-            family.varies,
+            ", ".join(family.varies),
             _values(family, family.train),
             _values(family, family.test),
             str(family.train[0].delay),
@@ -53,12 +53,13 @@ def family_rows() -> Rows:
 
 
 def _values(family: Family, tasks: Sequence[Task]) -> str:
-    if all(family.varies in task.params for task in tasks):
-        return " ".join(as_text(task.params[family.varies]) for task in tasks)
+    first = family.varies[0]
+    if all(first in task.params for task in tasks):
+        return " ".join(as_text(task.params[first]) for task in tasks)
     return " ".join(task.label() for task in tasks)
 
 
-def markdown(rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(rows: Iterable[Sequence[str]]) -> str:
     """A table, its heading first."""
     heading, *body = ([printable(cell, 1000) for cell in row] for row in rows)
     lines = [heading, ["---"] * len(heading), *body]
@@ -67,10 +68,10 @@ def markdown(rows: Iterable[Sequence[str]]) -> str:
 
 def page() -> str:
     """The whole of docs/environments.md below its introduction."""
-    parts = ["## Robots", markdown(robot_rows())]
+    parts = ["## Robots", markdown_table(robot_rows())]
     for robot in ROBOTS.values():
-        parts += [f"### {robot.name}", markdown(parameter_rows(robot))]
-    parts += ["## Families", markdown(family_rows())]
+        parts += [f"### {robot.name}", markdown_table(parameter_rows(robot))]
+    parts += ["## Families", markdown_table(family_rows())]
     notes = [f"- `{f.name}`: {f.note}" for f in FAMILIES.values() if f.note]
     return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 

@@ -12,7 +12,6 @@ from torch.nn.utils import parameters_to_vector
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.names import find_policy, packaged_policies
 from mcat.agents.policies.policy import Policy
-from mcat.envs.scripted import SCRIPTED
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.safe_io import digest, load_safetensors
@@ -60,7 +59,7 @@ def collector_policy(
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     if name is None:
-        name = "scripted" if task.robot in SCRIPTED else "mediocre"
+        name = "scripted" if task.on_table else "mediocre"
     if name == "random":
         return Collector(name, None, None)
     found = str(_mediocre_file(task, runs, announce)) if name == "mediocre" else name

@@ -19,7 +19,7 @@ from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import ActionConfig
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import clip, mlp, silence, take_step
+from mcat.translator.networks import clip, mlp, optimise, seeded, zero_last_layer
 from mcat.translator.reward import RewardModel
 from mcat.translator.windows import Windows, sample_windows
 
@@ -42,7 +42,7 @@ class ActionTranslator(nn.Module):
         )
         self.trunk = mlp(len(inputs) * config.embedding, config.hidden, act_size, "relu")
         if config.residual:
-            silence(self.trunk)
+            zero_last_layer(self.trunk)
 
     def forward(self, obs: Tensor, action: Tensor, *contexts: Tensor) -> Tensor:
         """Translated actions `(n, A)`."""
@@ -52,15 +52,15 @@ class ActionTranslator(nn.Module):
         return clip(action + out) if self.config.residual else torch.tanh(out)
 
 
-class Route(NamedTuple):
+class SourceTargets(NamedTuple):
     """Transitions of one task, and the tasks on which to do the same; numbered as in the model."""
 
-    source: int
+    task: int
     episodes: Episodes
     targets: Sequence[int]
 
 
-class Query(NamedTuple):
+class TranslationBatch(NamedTuple):
     """Source transitions, and the features `(n, Z)` of their task and of the one asked about."""
 
     rows: Windows
@@ -87,7 +87,7 @@ class TranslationReport:
 
 
 class ActionTraining:
-    """Fits H to the transitions of some routes; C, F and R stay as they are.
+    """Fits H to the transitions of some sources; C, F and R stay as they are.
 
     With more than one source or target H is told the features of both tasks. A batch is of one
     source, and each of its rows draws its own target.
@@ -96,20 +96,19 @@ class ActionTraining:
     def __init__(
         self,
         model: ContextModel,
-        routes: Sequence[Route],
+        sources: Sequence[SourceTargets],
         config: ActionConfig,
         *,
         reward: RewardModel | None = None,
         seed: int = 0,
     ) -> None:
         self.model, self.reward, self.config = model, reward, config
-        self.routes = routes
+        self.sources = sources
         self._windows = replace(model.config, all_future=False)  # a batch is of transitions
         self.rng = np.random.default_rng(seed)
-        sizes = routes[0].episodes.observation_size, routes[0].episodes.action_size
-        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-            torch.manual_seed(int(self.rng.integers(2**31)))
-            conditioned = sum(len(route.targets) for route in routes) > 1
+        sizes = sources[0].episodes.observation_size, sources[0].episodes.action_size
+        with seeded(self.rng):
+            conditioned = sum(len(source.targets) for source in sources) > 1
             self.network = ActionTranslator(
                 *sizes, config, model.config.context_size if conditioned else 0
             )
@@ -117,9 +116,9 @@ class ActionTraining:
         self.weigh()
 
     def run(self, *, quiet: bool = False) -> TranslationReport:
-        """All steps; the network is then frozen."""
+        """Take all steps, then freeze the network."""
         config = self.config
-        tests = [self.sample(route, 4096) for route in self.routes]
+        tests = [self.sample(source, 4096) for source in self.sources]
         report = TranslationReport()
         report.untranslated = float(np.mean([self.mismatch(t, t.rows.action) for t in tests]))
         with Progress("learning to translate", config.steps, "steps", quiet=quiet) as progress:
@@ -144,39 +143,39 @@ class ActionTraining:
 
     def step(self) -> Tensor:
         """One step on H; returns the loss before it."""
-        route = self.routes[int(self.rng.integers(len(self.routes)))]
-        loss = self.loss(self.sample(route, self.config.batch_size))
-        take_step(self.adam, loss)
+        source = self.sources[int(self.rng.integers(len(self.sources)))]
+        loss = self.loss(self.sample(source, self.config.batch_size))
+        optimise(self.adam, loss)
         return loss.detach()
 
-    def sample(self, route: Route, n: int) -> Query:
+    def sample(self, source: SourceTargets, n: int) -> TranslationBatch:
         """Transitions of one source, each with a target."""
-        rows = sample_windows(route.episodes, self._windows, self.rng, n)
+        rows = sample_windows(source.episodes, self._windows, self.rng, n)
         features = self.model.features
-        targets = torch.from_numpy(self.rng.choice(np.asarray(route.targets), n))
-        return Query(rows, features[route.source].expand(n, -1), features[targets])
+        targets = torch.from_numpy(self.rng.choice(np.asarray(source.targets), n))
+        return TranslationBatch(rows, features[source.task].expand(n, -1), features[targets])
 
-    def translate(self, query: Query) -> Tensor:
-        """H's answer."""
-        contexts = (query.source, query.target) if self.network.conditioned else ()
-        rows = query.rows
+    def translate(self, batch: TranslationBatch) -> Tensor:
+        """The actions into which H translates those of `batch`."""
+        contexts = (batch.source, batch.target) if self.network.conditioned else ()
+        rows = batch.rows
         new: Tensor = self.network(self.model.scaled(rows.obs), rows.action, *contexts)
         return new
 
-    def loss(self, query: Query) -> Tensor:
+    def loss(self, batch: TranslationBatch) -> Tensor:
         """L_trans plus what it costs to leave the source action."""
-        config, rows = self.config, query.rows
-        new = self.translate(query)
-        error = self.state_error(query, new)
+        config, rows = self.config, batch.rows
+        new = self.translate(batch)
+        error = self.state_error(batch, new)
         if self.reward is not None:  # L_trans,r divided by λ
-            reward_error = self.reward.error(self.model, rows, new, query.target)
+            reward_error = self.reward.error(self.model, rows, new, batch.target)
             error = error + reward_error / config.state_weight
         return error + config.proximity * (new - rows.action).abs().mean()
 
-    def state_error(self, query: Query, action: Tensor) -> Tensor:
-        """L_trans (Eq. 3)."""
-        rows, change = query.rows, self.model.change_scale(query.rows.change)
-        mean, log_variance = self.model.predict(rows.obs, action, rows.past, query.target)
+    def state_error(self, batch: TranslationBatch, action: Tensor) -> Tensor:
+        """The translation loss L_trans (Eq. 3)."""
+        rows, change = batch.rows, self.model.change_scale(batch.rows.change)
+        mean, log_variance = self.model.predict(rows.obs, action, rows.past, batch.target)
         if self.config.loss == "l1":
             errors = (mean - change).abs()
         else:
@@ -185,10 +184,10 @@ class ActionTraining:
         return error
 
     @torch.no_grad()
-    def mismatch(self, query: Query, action: Tensor) -> float:
+    def mismatch(self, batch: TranslationBatch, action: Tensor) -> float:
         """Mean |F - wanted change|, dimensions weighed as in L_trans."""
-        rows, change = query.rows, self.model.change_scale(query.rows.change)
-        mean, _ = self.model.predict(rows.obs, action, rows.past, query.target)
+        rows, change = batch.rows, self.model.change_scale(batch.rows.change)
+        mean, _ = self.model.predict(rows.obs, action, rows.past, batch.target)
         return float(((mean - change).abs() @ self.weights).mean())
 
     @torch.no_grad()
@@ -196,15 +195,15 @@ class ActionTraining:
         """Settle what each dimension counts in L_trans under the present F; they sum to 1."""
         weights = self.model.change_scale.moves.float()
         if self.config.weighed:
-            reach = [self._reach(self.sample(route, 4096)) for route in self.routes]
+            reach = [self._reach(self.sample(source, 4096)) for source in self.sources]
             weights = weights * torch.stack(reach).sum(dim=0)
         self.weights = weights / weights.sum().clamp_min(1e-12)
 
-    def _reach(self, query: Query) -> Tensor:
+    def _reach(self, batch: TranslationBatch) -> Tensor:
         """How far another action would have moved each dimension, on average."""
-        rows = query.rows
+        rows = batch.rows
         mean, other = (
-            self.model.predict(rows.obs, action, rows.past, query.target)[0]
+            self.model.predict(rows.obs, action, rows.past, batch.target)[0]
             for action in (rows.action, rows.action.roll(1, dims=0))
         )
         reach: Tensor = (mean - other).abs().mean(dim=0)

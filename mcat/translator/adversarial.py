@@ -1,4 +1,4 @@
-"""Least-squares adversaries: they learn to tell made-up samples from real ones (LSGAN)."""
+"""Least-squares adversaries: they learn to tell fake samples from real ones (LSGAN)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mcat.translator.networks import mlp
 
 
 def discriminator(inputs: int) -> nn.Sequential:
-    """Two outputs, both regressed to the label: 1 for real, 0 for made up (Zhang et al. 2020)."""
+    """Two outputs, both regressed to the label: 1 for real, 0 for fake (Zhang et al. 2020)."""
     return mlp(inputs, (256, 64), 2, "relu")
 
 
@@ -50,21 +50,21 @@ class Adversary:
 
     def forget(self) -> None:
         """Empty the memory."""
-        self._made, self._real = (HistoryPool(self._pool, self._rng) for _ in range(2))
+        self._fake, self._real = (HistoryPool(self._pool, self._rng) for _ in range(2))
 
-    def learn(self, made: Tensor, real: Tensor) -> Tensor:
-        """One step towards telling `made` from `real`; the loss before it."""
-        made, real = self._made.swap(made.detach()), self._real.swap(real)
-        loss = 0.5 * (_distance(self.network(made), 0) + _distance(self.network(real), 1))
+    def learn(self, fake: Tensor, real: Tensor) -> Tensor:
+        """One step towards telling `fake` from `real`; the loss before it."""
+        fake, real = self._fake.swap(fake.detach()), self._real.swap(real)
+        loss = 0.5 * (_distance(self.network(fake), 0) + _distance(self.network(real), 1))
         self.adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         self.adam.step()
         return loss.detach()
 
-    def suspicion(self, made: Tensor) -> Tensor:
-        """What whoever made these wants to be small: how far they are from passing as real."""
-        return _distance(self.network(made), 1)
+    def generator_loss(self, fake: Tensor) -> Tensor:
+        """How far samples are from passing as real: what their generator makes small."""
+        return _distance(self.network(fake), 1)
 
 
-def _distance(verdict: Tensor, label: float) -> Tensor:
-    return (verdict - label).square().mean()
+def _distance(outputs: Tensor, label: float) -> Tensor:
+    return (outputs - label).square().mean()

@@ -22,7 +22,7 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import ContextConfig
-from mcat.translator.networks import Normaliser, mlp, take_step
+from mcat.translator.networks import Normaliser, mlp, optimise, seeded
 from mcat.translator.windows import (
     Windows,
     past_of,
@@ -91,7 +91,7 @@ class ContextModel(nn.Module):
         return scaled
 
     def _scaled(self, changes: Tensor) -> Tensor:
-        """Scaled but not shifted, so that the zeros before an episode's start stay zeros."""
+        """Changes scaled but not shifted: the zeros before an episode's start stay zeros."""
         return changes / self.change_scale.std
 
 
@@ -127,7 +127,7 @@ def contrastive_loss(one: Tensor, two: Tensor, *, same: bool, margin: float) -> 
 
 @dataclass
 class ForwardReport:
-    """How training went.
+    """How the training of C and F went.
 
     Attributes:
         steps: Optimiser steps taken.
@@ -158,7 +158,7 @@ def train_context(
 
     Args:
         tasks: What to learn from.
-        config: How.
+        config: How C and F are built and trained.
         asked_about: Episodes of other tasks whose states F will be asked about; not learned from,
             but they help to set its scales and tell what it can be asked.
         seed: Equal seeds give equal models.
@@ -168,8 +168,7 @@ def train_context(
     splits = [split_episodes(task, rng) for task in tasks]
     training, held_out = [s[0] for s in splits], [s[1] for s in splits]
     obs_size, act_size = tasks[0].observation_size, tasks[0].action_size
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
+    with seeded(rng):
         model = ContextModel(obs_size, act_size, len(tasks), config)
     fit_scales(model, [*training, *asked_about])
     if config.shared_only:
@@ -184,7 +183,7 @@ def train_context(
                 adam.param_groups[0]["lr"] = config.learning_rate * left
             forward, contrast = joint_losses(model, training, rng)
             loss = forward + config.contrastive_weight * contrast
-            take_step(adam, loss)
+            optimise(adam, loss)
             if step % config.evaluate_every and step != config.max_steps:
                 continue
             if not torch.isfinite(loss):
@@ -247,7 +246,7 @@ def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.
 
 
 def fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
-    """Pooled over all tasks, so that a number means the same on each."""
+    """Fit the scales to all tasks together, so that a number means the same on each."""
     columns = {
         name: torch.from_numpy(np.concatenate([task.column(name) for task in tasks]))
         for name in ("observations", "actions", "next_observations")

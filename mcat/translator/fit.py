@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError, unknown
-from mcat.translator.action import ActionTraining, ActionTranslator, Route, TranslationReport
+from mcat.translator.action import (
+    ActionTraining,
+    ActionTranslator,
+    SourceTargets,
+    TranslationReport,
+)
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import ContextModel, ForwardReport, train_context
 from mcat.translator.limits import require_limits
@@ -24,7 +29,7 @@ class LearnedTranslator(Translator):
     """C, F and H, for one pair of machines or conditioned on the contexts of any two of several.
 
     Attributes:
-        names: Of the machines, in the order of their numbers; none if they were not given.
+        names: The machines' names, in the order of their numbers; none if none were given.
     """
 
     kind = "action"
@@ -77,15 +82,15 @@ class LearnedTranslator(Translator):
                 f"this translator knows several machines{known}: say which by between()"
             )
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
-        """H's answer."""
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
+        """The actions into which H translates `action`."""
         self.require_usable()
         features = [self.model.features[k].expand(len(obs), -1) for k in self.contexts]
         translated: Tensor = self.network(self.model.scaled(obs), action, *features)
         return translated
 
     def header(self) -> dict[str, Any]:
-        """Sizes and configs."""
+        """The sizes and the configs of the networks, as JSON."""
         return {
             "observation_size": self.observation_size,
             "action_size": self.action_size,
@@ -98,7 +103,7 @@ class LearnedTranslator(Translator):
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
         context = ContextConfig(**from_json(header["context"]))
         sizes = header["observation_size"], header["action_size"]
         network = ActionTranslator(
@@ -111,7 +116,7 @@ class LearnedTranslator(Translator):
         return translator
 
     def modules(self) -> dict[str, nn.Module]:
-        """C, F and H."""
+        """The networks C, F and H, by name."""
         return {"model": self.model, "network": self.network}
 
 
@@ -141,7 +146,7 @@ def fit_pair(
     """
     require_limits(source=source, target=target)
     tasks = [source, target] if joint else [target]
-    return _fit(tasks, [Route(0, source, [len(tasks) - 1])], context, action, seed, quiet)
+    return _fit(tasks, [SourceTargets(0, source, [len(tasks) - 1])], context, action, seed, quiet)
 
 
 def fit_many(
@@ -172,27 +177,27 @@ def fit_many(
         raise UsageError(f"give each of the {len(tasks)} machines a name of its own")
     numbers = range(len(tasks))
     wanted = set(itertools.product(numbers, numbers) if pairs is None else pairs)
-    routes = [Route(i, tasks[i], sorted(j for k, j in wanted if k == i)) for i in numbers]
-    routes = [route for route in routes if route.targets]
-    translator = _fit(tasks, routes, context, action, seed, quiet)
+    sources = [SourceTargets(i, tasks[i], sorted(j for k, j in wanted if k == i)) for i in numbers]
+    sources = [source for source in sources if source.targets]
+    translator = _fit(tasks, sources, context, action, seed, quiet)
     translator.names = tuple(names)
     return translator
 
 
 def _fit(
     tasks: Sequence[Episodes],
-    routes: Sequence[Route],
+    sources: Sequence[SourceTargets],
     context: ContextConfig | None,
     action: ActionConfig | None,
     seed: int,
     quiet: bool,
 ) -> LearnedTranslator:
     context, action = context or ContextConfig(), action or ActionConfig()
-    require_same_spaces([*tasks, *(route.episodes for route in routes)])
-    others = [route.episodes for route in routes if route.episodes not in tasks]
+    require_same_spaces([*tasks, *(source.episodes for source in sources)])
+    others = [source.episodes for source in sources if source.episodes not in tasks]
     model, forward = train_context(tasks, context, asked_about=others, seed=seed, quiet=quiet)
     reward = train_reward(model, tasks, seed=seed + 2, quiet=quiet) if action.reward_aware else None
-    training = ActionTraining(model, routes, action, reward=reward, seed=seed + 1)
+    training = ActionTraining(model, sources, action, reward=reward, seed=seed + 1)
     translation = training.run(quiet=quiet)
     return LearnedTranslator(model, training.network, _report(forward, translation))
 

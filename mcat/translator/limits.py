@@ -23,7 +23,7 @@ def require_limits(**machines: Episodes) -> None:
 
 
 def require_log_limits(episodes: Episodes, name: str) -> None:
-    """`require_limits` of one log."""
+    """Refuse one log as `require_limits` does several."""
     worst = float(np.abs(episodes.column("actions")).max(initial=0.0))
     if not worst <= 1 + ROUNDING:
         raise DataError(f"{name}: an action is {worst:g}, outside [-1, 1]: {_HOW}")

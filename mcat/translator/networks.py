@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mcat.translator.configs import Activation
 
 CONSTANT = 1e-6  # a dimension that spreads less than this does not move
+
+
+@contextmanager
+def seeded(rng: np.random.Generator) -> Iterator[None]:
+    """Networks made in here get their initial weights from `rng`.
+
+    torch.nn draws them from global state, which is left as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(rng.integers(2**31)))
+        yield
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: Activation) -> nn.Sequential:
@@ -22,15 +35,15 @@ def mlp(inputs: int, hidden: Sequence[int], outputs: int, activation: Activation
     return nn.Sequential(*layers, nn.Linear(inputs, outputs))
 
 
-def silence(network: nn.Sequential) -> None:
-    """Make its output start at zero."""
+def zero_last_layer(network: nn.Sequential) -> None:
+    """Make the output of a network start at zero."""
     last = network[-1]
     assert isinstance(last, nn.Linear)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
 
 
-def take_step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+def optimise(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
     """Go down the gradient of `loss` by what `optimiser` holds, and by nothing else."""
     optimiser.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
-from mcat.translator.action import ActionTraining, Route
+from mcat.translator.action import ActionTraining, SourceTargets
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import (
     ContextModel,
@@ -25,13 +25,13 @@ from mcat.translator.context import (
     joint_losses,
     set_features,
 )
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise, seeded
 from mcat.translator.tensors import Part, load_tensors, tensors_of
 from mcat.translator.windows import sample_windows
 
 TEST_ROWS = 512  # per task
 
-Tick = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 """Called before each step with how many were taken and how many there are at most."""
 
 Translation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -79,21 +79,23 @@ class ContextLearner:
     ) -> None:
         self.config, self.good_enough = config, good_enough
         self.rng = np.random.default_rng(seed)
-        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-            torch.manual_seed(int(self.rng.integers(2**31)))
+        with seeded(self.rng):
             self.model = ContextModel(obs_size, act_size, tasks, config)
         self.adam = torch.optim.Adam(self.model.parameters(), config.learning_rate, fused=True)
         self.error: float | None = None  # None while nothing is held out
 
     def learn(
-        self, training: Sequence[Episodes], held_out: Sequence[Episodes], tick: Tick
+        self,
+        training: Sequence[Episodes],
+        held_out: Sequence[Episodes],
+        on_progress: ProgressCallback,
     ) -> ForwardProgress:
         """Refine C and F until the held-out error stops falling, then renew the tasks' features.
 
         Args:
             training: What there is of each task now.
             held_out: Episodes to judge by, of the tasks that have some.
-            tick: Called before each step.
+            on_progress: Called before each step.
         """
         config = self.config
         fit_scales(self.model, training)
@@ -102,11 +104,11 @@ class ContextLearner:
         limit = config.max_steps // (10 if good else 1)
         sums, best, waited, step = torch.zeros(2), float("inf"), 0, 0
         for step in range(1, limit + 1):
-            tick(step - 1, limit)
+            on_progress(step - 1, limit)
             forward, contrastive = joint_losses(self.model, training, self.rng)
             _require_finite(forward, "forward loss")
             _require_finite(contrastive, "contrastive loss")
-            take_step(self.adam, forward + config.contrastive_weight * contrastive)
+            optimise(self.adam, forward + config.contrastive_weight * contrastive)
             sums += torch.stack((forward, contrastive)).detach()
             if tests and step % config.evaluate_every == 0:
                 error = float(held_out_errors(self.model, tests).mean())
@@ -151,14 +153,16 @@ class TranslatorLearner:
         self.rng = np.random.default_rng(seed)
         self._training: ActionTraining | None = None
 
-    def learn(self, tasks: Sequence[Episodes], tick: Tick) -> TranslationProgress:
+    def learn(
+        self, tasks: Sequence[Episodes], on_progress: ProgressCallback
+    ) -> TranslationProgress:
         """Refine H on transitions of every task, towards every task."""
         training = self._prepare(tasks)
         training.weigh()
         for step in range(self.config.steps):
-            tick(step, self.config.steps)
+            on_progress(step, self.config.steps)
             _require_finite(training.step(), "translation loss")
-        tests = [training.sample(route, TEST_ROWS) for route in training.routes]
+        tests = [training.sample(source, TEST_ROWS) for source in training.sources]
         with torch.no_grad():
             new = [training.translate(test) for test in tests]
         pairs = zip(tests, new, strict=True)
@@ -189,15 +193,15 @@ class TranslatorLearner:
     def _prepare(self, tasks: Sequence[Episodes]) -> ActionTraining:
         """The training, on the episodes there are now; source and target may be the same."""
         numbers = range(len(tasks))
-        routes = [Route(number, task, numbers) for number, task in enumerate(tasks)]
+        sources = [SourceTargets(number, task, numbers) for number, task in enumerate(tasks)]
         if self._training is None:
-            self._training = self._begin(routes)
-        self._training.routes = routes
+            self._training = self._begin(sources)
+        self._training.sources = sources
         return self._training
 
-    def _begin(self, routes: Sequence[Route]) -> ActionTraining:
+    def _begin(self, sources: Sequence[SourceTargets]) -> ActionTraining:
         seed = int(self.rng.integers(2**31))
-        training = ActionTraining(self.model, routes, self.config, seed=seed)
+        training = ActionTraining(self.model, sources, self.config, seed=seed)
         training.rng = self.rng
         return training
 

@@ -77,7 +77,8 @@ class Translator(ABC):
         act = require_actions(actions, len(obs), self.source_action_size)
         # Copied: columns of a data set are read-only, which torch dislikes.
         with torch.no_grad():
-            translated: NDArray[np.float32] = self.act(torch.tensor(obs), torch.tensor(act)).numpy()
+            new = self.translate_tensors(torch.tensor(obs), torch.tensor(act))
+        translated: NDArray[np.float32] = new.numpy()
         return translated[0] if np.ndim(observations) == 1 else translated
 
     def require_usable(self) -> None:
@@ -85,24 +86,24 @@ class Translator(ABC):
         return
 
     @abstractmethod
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """`translate` on tensors of the right shapes."""
 
     @abstractmethod
     def header(self) -> dict[str, Any]:
-        """What `build` needs to make an untrained one of the same shape; JSON."""
+        """What `build` needs to make an untrained translator of the same shape, as JSON."""
 
     @classmethod
     @abstractmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
 
     @abstractmethod
     def modules(self) -> dict[str, nn.Module]:
-        """Everything that has weights, by name."""
+        """The networks, by name."""
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
-        """Write it as one safetensors file, from which `load` needs no data."""
+        """Write the translator as one safetensors file, from which `load` needs no data."""
         arrays = {
             f"{part}.{name}": tensor.numpy()
             for part, module in self.modules().items()
@@ -141,7 +142,7 @@ class Translator(ABC):
 
 
 def translator_file(path: StrPath) -> Path:
-    """The file itself, or the one in a folder."""
+    """The path of a translator's file, given it or its folder."""
     path = Path(path)
     if path.is_dir() and not (path / TRANSLATOR_FILE).is_file():
         raise MissingInputError(f"{path} is no folder that mcat translate wrote")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.progress import Progress
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import Normaliser, mlp, take_step
+from mcat.translator.networks import Normaliser, mlp, optimise, seeded
 from mcat.translator.windows import Windows, sample_windows
 
 
@@ -48,8 +48,7 @@ def train_reward(
 ) -> RewardModel:
     """Fit R to the rewards of all tasks; C is frozen and tells it which one."""
     rng = np.random.default_rng(seed)
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
+    with seeded(rng):
         reward = RewardModel(model)
     reward.scale.fit(
         torch.from_numpy(np.concatenate([t.column("rewards") for t in tasks]))[:, None]
@@ -61,6 +60,6 @@ def train_reward(
             rows = sample_windows(task, model.config, rng, 2 * model.config.batch_size)
             context = model.encode(rows.context_past)[rows.window]
             loss = reward.error(model, rows, rows.action, context)
-            take_step(adam, loss)
+            optimise(adam, loss)
             progress.advance(1, note=f"error {loss.item():.4f}")
     return reward.requires_grad_(False).eval()

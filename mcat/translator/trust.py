@@ -27,7 +27,7 @@ from mcat.datasets.views import Episodes
 from mcat.translator.context import ContextModel, train_context
 from mcat.translator.fit import LearnedTranslator
 from mcat.translator.limits import require_actions
-from mcat.translator.networks import CONSTANT, take_step
+from mcat.translator.networks import CONSTANT, optimise
 from mcat.translator.windows import past_of, split_episodes
 from mcat.types import PolicyFunction
 
@@ -46,9 +46,9 @@ class Trust:
     """Root mean square distances between next states; 1 is the effect of the source's actions.
 
     Attributes:
-        untranslated: With the source's actions as they are.
-        translated: With the translated ones.
-        reachable: With the best actions that a direct search finds.
+        untranslated: The distance with the source's actions as they are.
+        translated: The distance with the translated actions.
+        reachable: The distance with the best actions that a direct search finds.
         closer: 95 % interval of how much nearer translated actions come than they would as they
             are.
         model_error: What the models' own ignorance adds to any of these; noise is no part of it.
@@ -115,7 +115,7 @@ class Trust:
         return told
 
     def verdict(self) -> str:
-        """All of it in one or two sentences."""
+        """The estimate in one or two sentences."""
         return _VERDICTS[self.grade] + (f" {self._advice()}" if self.grade == "unknown" else "")
 
     def _advice(self) -> str:
@@ -166,7 +166,7 @@ class _Rows(NamedTuple):
 
 
 class _Models(NamedTuple):
-    """Two of each machine; the translator was fitted to `fitted`."""
+    """Two forward models of each machine; the translator was fitted to `fitted`."""
 
     homes: tuple[ContextModel, ContextModel]
     fitted: ContextModel
@@ -218,7 +218,7 @@ def estimate_trust(
         elsewhere = action.roll(len(action) // 2, dims=0)
         other = sum(models.change(home, rows, elsewhere) for home in models.homes) / 2
         effect = float(_squares(goal - other).mean() / 2) + 1e-12
-        translated = translator.act(rows.obs, action)
+        translated = translator.translate_tensors(rows.obs, action)
     best = _search(models, rows, translated, goal)
     with torch.no_grad():
         off, by_judge = (
@@ -297,7 +297,7 @@ def _search(models: _Models, rows: _Rows, start: Tensor, goal: Tensor) -> Tensor
     adam = torch.optim.Adam([free], SEARCH_RATE)
     for _ in range(SEARCH_STEPS):
         reached = models.change(models.fitted, rows, torch.tanh(free))
-        take_step(adam, _squares(reached - goal).sqrt().sum())
+        optimise(adam, _squares(reached - goal).sqrt().sum())
     return torch.tanh(free).detach()
 
 
@@ -349,7 +349,7 @@ def _interval(before: NDArray[np.float32], after: NDArray[np.float32]) -> tuple[
 
 
 def _per_dimension(models: _Models, distances: Tensor, effect: float) -> tuple[float, ...]:
-    """With zeros for the dimensions that do not move."""
+    """Root mean square distances by dimension, 0 for those that do not move."""
     moves = models.fitted.change_scale.moves
     full = torch.zeros(len(moves))
     full[moves] = (distances.square().mean(dim=0) / effect).sqrt()

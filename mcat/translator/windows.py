@@ -15,7 +15,7 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DataError
 from mcat.translator.configs import ContextConfig
 
-STRANGE = 0.75  # share of a machine's values that another one never has, from which on it counts
+DISJOINT_SHARE = 0.75  # of a machine's values outside another's range: then they are strangers
 
 
 class Windows(NamedTuple):
@@ -77,7 +77,7 @@ def shared_dimensions(machines: Sequence[Episodes]) -> Tensor:
     ranges = [np.quantile(values, (0.005, 0.995), axis=0) for values in states]
     shared = np.ones(machines[0].observation_size, np.float32)
     for values, (low, high) in itertools.product(states, ranges):
-        shared[((values < low) | (values > high)).mean(axis=0) > STRANGE] = 0
+        shared[((values < low) | (values > high)).mean(axis=0) > DISJOINT_SHARE] = 0
     return torch.from_numpy(shared)
 
 

@@ -69,15 +69,15 @@ def test_nothing_added_leaves_nothing_to_draw():
 def test_probabilities_and_weights_by_hand():
     made = buffer(alpha=0.5, beta=0.25)
     made.add(episodes([1, 1, 1, 1]))
-    np.testing.assert_array_equal(made.mass, [1, 1, 1, 1])  # at first priorities are 1
+    np.testing.assert_array_equal(made.priorities, [1, 1, 1, 1])  # at first priorities are 1
     made.update(np.array([0, 1, 2]), np.array([16, 4, 0], dtype=np.float32) - np.float32(1e-6))
     made.update(np.array([2]), np.array([0.0]))
     # priority^0.5: 4, 2, 0.001, 1.
-    np.testing.assert_allclose(made.mass, [4, 2, 0.001, 1], rtol=1e-6)
+    np.testing.assert_allclose(made.priorities, [4, 2, 0.001, 1], rtol=1e-6)
     indices, weights = made.sample(np.random.default_rng(0), 100_000)
     shares = np.bincount(indices, minlength=4) / len(indices)
     np.testing.assert_allclose(shares, np.array([4, 2, 0.001, 1]) / 7.001, atol=5e-3)
-    # (N p)^-β over that of row 2, the largest of the buffer: (0.001 / mass)^0.25.
+    # (N p)^-β over that of row 2, the largest of the buffer: (0.001 / priority)^0.25.
     expected = (0.001 / np.array([4, 2, 0.001, 1])) ** 0.25
     np.testing.assert_allclose(weights, expected[indices], rtol=1e-5)
     few, weights = made.sample(np.random.default_rng(0), 8)
@@ -106,7 +106,7 @@ def test_new_rows_get_the_largest_priority_so_far():
     made.update(np.array([0, 1]), np.array([7.0, 0.0]))
     made.update(np.array([0]), np.array([3.0]))  # the 7 is gone but not forgotten
     made.add(episodes([1]))
-    np.testing.assert_allclose(made.mass, [3, 1e-6, 7], atol=2e-6)
+    np.testing.assert_allclose(made.priorities, [3, 1e-6, 7], atol=2e-6)
 
 
 def test_small_gains_never_make_new_rows_worth_less_than_1():
@@ -114,21 +114,21 @@ def test_small_gains_never_make_new_rows_worth_less_than_1():
     made.add(episodes([1, 1]))
     made.update(np.array([0, 1]), np.array([0.1, 0.2]))
     made.add(episodes([1]))
-    assert made.mass[2] == 1
+    assert made.priorities[2] == 1
 
 
 def test_the_clip_bounds_priorities():
     made = buffer(alpha=1.0, clip=1.0)
     made.add(episodes([1, 1, 1]))
     made.update(np.arange(3), np.array([50.0, 0.5, 0.0]))
-    np.testing.assert_allclose(made.mass, [1 + 1e-6, 0.5 + 1e-6, 1e-6])
+    np.testing.assert_allclose(made.priorities, [1 + 1e-6, 0.5 + 1e-6, 1e-6])
 
 
 def test_a_row_drawn_twice_is_updated_once():
     made = buffer(alpha=1.0)
     made.add(episodes([1, 1]))
     made.update(np.array([1, 1, 1]), np.array([4.0, 4.0, 4.0]))
-    np.testing.assert_allclose(made.mass, [1, 4], atol=2e-6)
+    np.testing.assert_allclose(made.priorities, [1, 4], atol=2e-6)
 
 
 lengths = st.integers(1, 6)
@@ -140,7 +140,7 @@ additions = st.lists(st.lists(st.tuples(lengths, st.booleans()), min_size=1, max
 def test_everything_stays_aligned_with_the_rows_when_old_ones_go(batches, capacity, seed):
     rng = np.random.default_rng(seed)
     made = buffer(capacity=capacity, alpha=1.0)
-    naive = []  # episodes as lists of [row, R, mass]
+    naive = []  # episodes as lists of [row, R, priority]
     offset, largest = 0, 1.0
     for batch in batches:
         rewards = [np.r_[np.zeros(n - 1), 8.0 if pays else -8.0] for n, pays in batch]
@@ -159,8 +159,8 @@ def test_everything_stays_aligned_with_the_rows_when_old_ones_go(batches, capaci
             for index, gain in zip(indices, gains, strict=True):
                 rows[index][2] = gain + 1e-6
             largest = max(largest, *(rows[i][2] for i in indices))
-        assert len(made) == len(made.returns) == len(made.mass) == len(rows)
-        found = np.c_[made.episodes.observations[:, 0], made.returns, made.mass]
+        assert len(made) == len(made.returns) == len(made.priorities) == len(rows)
+        found = np.c_[made.episodes.observations[:, 0], made.returns, made.priorities]
         np.testing.assert_array_equal(found, np.array(rows).reshape(-1, 3))
 
 
@@ -181,7 +181,7 @@ def go_on(made, seed=1):
         indices, weights = made.sample(rng, 16)
         made.update(indices, rng.random(16))
         made.add(episodes([0, 1, 0], offset=100 + 3 * turn))
-        seen.append((indices, weights, made.returns.copy(), made.mass.copy()))
+        seen.append((indices, weights, made.returns.copy(), made.priorities.copy()))
     return seen
 
 
@@ -204,7 +204,7 @@ def test_a_restored_buffer_goes_on_as_the_original():
         restored.add(episodes(np.r_[0, 0, 1, 0, rng.random()], [-1, -1], offset=7 * turn))
         rng.random(32)  # what sampling and learning drew
     np.testing.assert_array_equal(restored.returns, original.returns)
-    assert not np.array_equal(restored.mass, original.mass)
+    assert not np.array_equal(restored.priorities, original.priorities)
     restored.load_tensors(saved)
     assert_same(go_on(restored), go_on(original))
 

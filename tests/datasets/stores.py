@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mcat.datasets import EpisodeStore
+from mcat.datasets.hdf5 import read_dataset
+from mcat.safe_io import digest, dump_json
 
 OBS, ACT = 2, 1
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
@@ -49,3 +51,11 @@ def rows(n, **changes):
         "actions": np.ones((n, ACT)),
     }
     return arrays | changes
+
+
+def content_hash(path):
+    """A SHA-256 of a data set, without the versions of the software that wrote it."""
+    store, metadata = read_dataset(path)
+    metadata.pop("versions", None)
+    arrays = {name: store.column(name) for name in COLUMNS} | {"episode_ends": store.episode_ends}
+    return digest(arrays, dump_json(metadata))

@@ -14,12 +14,13 @@ from mcat.config import to_json
 from mcat.datasets import check
 from mcat.datasets import collect as collecting
 from mcat.datasets.collect import CollectConfig, collect
-from mcat.datasets.hdf5 import content_hash, read_dataset, write_dataset
+from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import CannotCreateError, UnstableError, UsageError
 from mcat.interrupts import StoppedError
+from tests.datasets.stores import content_hash
 
 CHEETAH = Task("halfcheetah", horizon=20)
 CONFIG = CollectConfig(

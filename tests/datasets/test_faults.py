@@ -18,10 +18,11 @@ import pytest
 from mcat.datasets import collect as collecting
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.datasets.episodes import EpisodeStore
-from mcat.datasets.hdf5 import content_hash, read_dataset, write_dataset
+from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import DataError, McatError, StorageError
+from tests.datasets.stores import content_hash
 from tests.file_faults import CHANGES, LOOKS, Faults, calls_of, failing
 
 NOBODY = 65534

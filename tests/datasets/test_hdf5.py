@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcat.datasets import EpisodeStore
-from mcat.datasets.hdf5 import content_hash, read_dataset, write_dataset
+from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.errors import CannotCreateError, DataError, MissingInputError
+from tests.datasets.stores import content_hash
 
 NAMES = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")
 METADATA = {"task": {"robot": "ant", "cripple": 3}, "seed": 5, "versions": {"mcat": "0.1.0"}}

@@ -13,11 +13,12 @@ import pytest
 
 from mcat.datasets import collect as collecting
 from mcat.datasets.collect import CollectConfig, collect
-from mcat.datasets.hdf5 import content_hash, read_dataset, write_dataset
+from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
 from mcat.envs.tasks import Task
 from mcat.errors import CannotCreateError, UsageError
 from mcat.interrupts import StoppedError
+from tests.datasets.stores import content_hash
 
 TASK = Task("hopper", horizon=12)
 CONFIG = CollectConfig(task=TASK, steps=400, seed=2, noise=(0.0, 0.4), envs=3)

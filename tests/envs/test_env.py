@@ -244,7 +244,7 @@ def test_every_declared_machine_is_stable(robot):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("robot", [name for name in ROBOTS if ROBOTS[name].horizon == 500])
+@pytest.mark.parametrize("robot", [name for name in ROBOTS if ROBOTS[name].suite == "metaworld"])
 def test_every_declared_gripper_is_stable(robot):
     check_stable(list(extremes(robot)))
 

@@ -30,7 +30,7 @@ def test_no_name_is_broken(width, monkeypatch):
         lines = shown(f"envs show {name}", width, monkeypatch)
         words = {word for line in lines for word in line.split()}
         assert words >= {task.spec.env_id for task in item.tasks}
-        labels = {task.label(item.varies) for task in item.tasks}
+        labels = {task.label(item.varies[0]) for task in item.tasks}
         assert words >= {label for label in labels if len(label) < width - 20}
     for name in ("ant", "reach"):
         lines = shown(f"envs show {name}", width, monkeypatch)

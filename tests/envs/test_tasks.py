@@ -265,7 +265,7 @@ def test_families_have_disjoint_splits_and_survive_json(item):
 
 def test_a_family_with_overlapping_splits_is_refused():
     with pytest.raises(UsageError, match="disjoint"):
-        Family(name="f", title="f", varies="", train=(Task("ant"),), test=(Task("ant"),))
+        Family(name="f", title="f", varies=(), train=(Task("ant"),), test=(Task("ant"),))
 
 
 def test_families_hold_the_papers_values():

@@ -22,7 +22,7 @@ STILL = np.zeros((3, 6))
 
 
 def helper_pid(vector: TaskVectorEnv) -> int:
-    pid = vector._helpers[0]._process.pid
+    pid = vector._workers[0]._process.pid
     assert pid is not None
     return pid
 
@@ -48,9 +48,9 @@ def test_a_helper_reports_what_diverged(monkeypatch):
             simulation.model.actuator_gear[:] *= 1000
         return simulation
 
-    monkeypatch.setattr(workers, "simulate", shaky)  # inherited by the forked helper
+    monkeypatch.setattr(workers, "simulate", shaky)  # inherited by the forked worker
     vector, alone = TaskVectorEnv(TASKS, workers=2), TaskVectorEnv(TASKS)
-    assert len(vector.simulations) == 2  # the second is the helper's
+    assert len(vector.simulations) == 2  # the second is the worker's
     rng = np.random.default_rng(0)
     results = []
     for env in (vector, alone):
@@ -85,7 +85,7 @@ def test_masks_and_unseeded_resets_reach_the_helper():
 def test_signals_to_the_whole_group_are_the_owners_business():
     vector = TaskVectorEnv(TASKS, workers=2)
     vector.reset(seed=0)
-    vector.step(STILL)  # the helper has set itself up
+    vector.step(STILL)  # the worker has set itself up
     for number in (signal.SIGINT, signal.SIGTERM):
         os.kill(helper_pid(vector), number)
     assert np.isfinite(vector.step(STILL)[1]).all()
@@ -147,7 +147,7 @@ def test_a_slow_helper_is_not_taken_for_a_stopped_one(monkeypatch):
     monkeypatch.setattr(workers, "simulate", slow)
     vector = TaskVectorEnv([Task("hopper")] * 24, workers=2, timeout=0.5)
     vector.reset(seed=0)
-    monkeypatch.setattr(vector._lane, "move", lambda: True)  # ours would be as slow
+    monkeypatch.setattr(vector._env_slice, "move", lambda: True)  # ours would be as slow
     assert vector.step(np.zeros((24, 3)))[1][1::2].all()
     vector.close()
 
@@ -165,7 +165,7 @@ def test_a_step_cut_short_does_not_confuse_the_next(monkeypatch):
     vector, alone = TaskVectorEnv(TASKS, workers=2), TaskVectorEnv(TASKS)
     vector.reset(seed=0)
     with monkeypatch.context() as patch:
-        patch.setattr(vector._lane, "move", lambda: 1 / 0)
+        patch.setattr(vector._env_slice, "move", lambda: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             vector.step(STILL)
     assert np.array_equal(vector.reset(seed=1)[0], alone.reset(seed=1)[0])
@@ -192,7 +192,7 @@ if __name__ == "__main__":
     fcntl.flock(lock, fcntl.LOCK_EX)
     env = TaskVectorEnv([Task("hopper")] * 2, workers=2)
     start, _ = env.reset(seed=0)
-    print(env._helpers[0]._process.pid, start.sum(), flush=True)
+    print(env._workers[0]._process.pid, start.sum(), flush=True)
     time.sleep(float(sys.argv[3]))
 """
 
@@ -217,7 +217,7 @@ def test_a_killed_owner_takes_helpers_and_locks_along(method, tmp_path):
         owner.kill()
         owner.wait()
         with (tmp_path / "lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # at once: the helper does not hold it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # at once: the worker does not hold it
         assert ends(pid)
 
 

@@ -30,7 +30,7 @@ from tests.translator.systems import ACTIONS, CHANGES, STATES, linear_system
 
 TINY = ContextConfig(encoder_hidden=(8,), forward_hidden=(8,), context_size=2, max_steps=2)
 TINY_H = ActionConfig(hidden=(8,), embedding=8, steps=2)
-GUESS = Correspondence.identity(STATES, ACTIONS)
+GUESS = Correspondence.mirror(STATES, ACTIONS, state_axes=(), action_axes=())
 SOURCE, TARGET = linear_system(np.eye(ACTIONS), 1, 4), linear_system(CHANGES["swapped"], 2, 4)
 FITS = {
     "pair": lambda a, b: fit_pair(a, b, context=TINY, action=TINY_H, quiet=True),

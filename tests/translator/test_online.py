@@ -15,9 +15,9 @@ from mcat.translator.action import ActionTraining
 from mcat.translator.configs import ActionConfig
 from mcat.translator.cycle.online import CycleLearner
 from mcat.translator.online import ContextLearner, TranslatorLearner
-from tests.agents.meta.point_mass import TINY, Gain, point_mass_arena, random_round
+from tests.agents.meta.point_mass import TINY, Gain, point_mass_task_set, random_round
 
-ARENA = point_mass_arena((Gain(0.9), Gain(0.45, 180.0)))
+TASK_SET = point_mass_task_set((Gain(0.9), Gain(0.45, 180.0)))
 TASKS = 2
 
 
@@ -25,7 +25,7 @@ def episodes(rounds: range) -> list:
     """Of each task."""
     store = EpisodeStore(2, 2)
     for number in rounds:
-        store.extend(random_round(ARENA, number).episodes)
+        store.extend(random_round(TASK_SET, number).episodes)
     return [store.task(task) for task in range(TASKS)]
 
 
@@ -53,11 +53,11 @@ def equal(one, two) -> bool:
 
 
 def test_learning_stops_when_the_held_out_error_no_longer_falls():
-    ticks = []
+    calls = []
     models = learner(max_steps=1000, evaluate_every=5, patience=3, learning_rate=1e-12)
-    progress = models.learn(TRAINING, HELD_OUT, lambda *tick: ticks.append(tick))
+    progress = models.learn(TRAINING, HELD_OUT, lambda *call: calls.append(call))
     assert progress.steps == 20  # the first evaluation is the best, three more are waited for
-    assert ticks == [(step, 1000) for step in range(20)]
+    assert calls == [(step, 1000) for step in range(20)]
 
 
 def test_nothing_held_out_means_all_steps_and_no_error():

@@ -16,7 +16,7 @@ from mcat.translator import (
     Translator,
     fit_pair,
 )
-from mcat.translator.action import ActionTraining, Route
+from mcat.translator.action import ActionTraining, SourceTargets
 from mcat.translator.context import (
     ContextModel,
     bounded_log_variance,
@@ -85,7 +85,7 @@ def test_training_h_leaves_c_and_f_as_they_were():
     short = ContextConfig(**{**QUICK.__dict__, "max_steps": 20})
     model, _ = train_context(tasks, short, quiet=True)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    ActionTraining(model, [Route(0, tasks[0], [1])], ActionConfig(steps=10)).run(quiet=True)
+    ActionTraining(model, [SourceTargets(0, tasks[0], [1])], ActionConfig(steps=10)).run(quiet=True)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -97,7 +97,9 @@ def test_a_residual_translator_starts_as_the_identity_and_the_cost_keeps_it_near
     moved = {}
     for cost in (0.0, 100.0):
         config = ActionConfig(steps=200, proximity=cost)
-        moved[cost] = ActionTraining(model, [Route(0, tasks[0], [1])], config).run(quiet=True).moved
+        moved[cost] = (
+            ActionTraining(model, [SourceTargets(0, tasks[0], [1])], config).run(quiet=True).moved
+        )
     assert moved[100.0] < 0.02 < moved[0.0]
 
 

@@ -63,7 +63,7 @@ class Credit:
             self.ridge.add(new, paid_segments(new, self.delay, self.horizon))
 
     def begin(self, replay: Episodes) -> None:
-        """Decide how rewards are made until the next call, of these episodes."""
+        """Decide how the rewards of these episodes are made until the next call."""
         self.used, self._replay = self._choose(), replay
         if self.used == "learned":
             self._segments = paid_segments(replay, self.delay, self.horizon)

@@ -65,7 +65,7 @@ class CreditModel:
         inputs = 2 * observation_size + action_size
         self._network = MLP((inputs, *config.hidden, 1), 1, generator)
         self._adam = torch.optim.Adam(self._network.parameters(), config.learning_rate, fused=True)
-        self._input, self._wage = Normaliser(inputs), Normaliser(1)
+        self._input, self._target = Normaliser(inputs), Normaliser(1)
 
     @torch.no_grad()
     def fit_scales(self, episodes: Episodes, segments: Segments) -> None:
@@ -73,29 +73,31 @@ class CreditModel:
         if len(segments.starts) == 0:
             raise UsageError("cannot learn credit from a store without episodes")
         rows = np.linspace(0, len(episodes) - 1, min(len(episodes), SCALE_ROWS)).astype(np.int64)
-        input_mean, input_spread = _scale(_inputs(episodes, rows).double())
-        wage_mean, wage_spread = _scale(torch.from_numpy(segments.wages).double().unsqueeze(1))
-        old, pay = self._input, self._wage
+        input_mean, input_std = _scale(_inputs(episodes, rows).double())
+        step_rewards = torch.from_numpy(segments.step_rewards)
+        target_mean, target_std = _scale(step_rewards.double().unsqueeze(1))
+        inputs, target = self._input, self._target
         if self._adam.state:  # else there is nothing learned to keep
             first, first_bias, *_, last, last_bias = self._network.layers
-            first_bias += first @ ((input_mean - old.mean) / old.std)
-            first *= input_spread / old.std
-            last *= pay.std / wage_spread
-            last_bias.mul_(pay.std).add_(pay.mean - wage_mean).div_(wage_spread)
-        old.mean.copy_(input_mean)
-        old.std.copy_(input_spread)
-        pay.mean.copy_(wage_mean)
-        pay.std.copy_(wage_spread)
+            first_bias += first @ ((input_mean - inputs.mean) / inputs.std)
+            first *= input_std / inputs.std
+            last *= target.std / target_std
+            last_bias.mul_(target.std).add_(target.mean - target_mean).div_(target_std)
+        inputs.mean.copy_(input_mean)
+        inputs.std.copy_(input_std)
+        target.mean.copy_(target_mean)
+        target.std.copy_(target_std)
 
     def step(self, episodes: Episodes, segments: Segments, rng: np.random.Generator) -> Tensor:
-        """One step of Adam on random segments; returns the loss, in units of the wages' spread."""
+        """One step of Adam on random segments; returns the loss, in the targets' spread."""
         chosen = rng.integers(len(segments.starts), size=self.config.segments)
         places, shares = sample_steps(segments.lengths[chosen], self.config.steps, rng)
         indices = segments.starts[chosen, None] + places
         estimates = self._estimate(_inputs(episodes, indices.ravel())).view(indices.shape)
-        wages = torch.from_numpy(segments.payments[chosen] / segments.lengths[chosen]).float()
-        target = (wages - self._wage.mean) / self._wage.std
-        loss = ((estimates * torch.from_numpy(shares)).sum(1) - target).square().mean()
+        step_rewards = segments.payments[chosen] / segments.lengths[chosen]
+        targets = torch.from_numpy(step_rewards).float()
+        targets = (targets - self._target.mean) / self._target.std
+        loss = ((estimates * torch.from_numpy(shares)).sum(1) - targets).square().mean()
         minimise(self._adam, loss)
         return loss.detach()
 
@@ -103,7 +105,7 @@ class CreditModel:
     def rewards(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Tensor:
         """r̂ `(n, 1)` of transitions, observations without context."""
         inputs = torch.cat((obs, action, next_obs - obs), 1)
-        return self._estimate(inputs) * self._wage.std + self._wage.mean
+        return self._estimate(inputs) * self._target.std + self._target.mean
 
     def _estimate(self, inputs: Tensor) -> Tensor:
         estimate: Tensor = self._network(self._input(inputs))[0]
@@ -115,7 +117,7 @@ class CreditModel:
             "network": self._network,
             "adam": self._adam,
             "input": self._input,
-            "wage": self._wage,
+            "wage": self._target,
         }
 
     def tensors(self) -> dict[str, Tensor]:

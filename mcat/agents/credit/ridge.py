@@ -40,7 +40,7 @@ class RidgeCredit:
     def __init__(self, observation_size: int, action_size: int) -> None:
         self.features = 2 * (observation_size + action_size)
         self._means: list[Doubles] = []  # of φ over each paid segment
-        self._wages: list[float] = []  # payment per step
+        self._step_rewards: list[float] = []  # payment per step
         # Of φ over single steps, paid or not: their number, sum and sum of squares.
         self._steps, self._sum = 0, np.zeros(self.features)
         self._squares = np.zeros(self.features)
@@ -48,7 +48,7 @@ class RidgeCredit:
         self.unexplained, self.penalty = float("nan"), float("nan")
 
     def __len__(self) -> int:
-        return len(self._wages)
+        return len(self._step_rewards)
 
     def add(self, episodes: Episodes, segments: Segments) -> None:
         """Take in new episodes and those of their segments that were paid."""
@@ -56,18 +56,18 @@ class RidgeCredit:
             self._steps += len(phi)
             self._sum += phi.sum(axis=0)
             self._squares += np.square(phi).sum(axis=0)
-        for start, length, wage in zip(
-            segments.starts, segments.lengths, segments.wages, strict=True
+        for start, length, reward in zip(
+            segments.starts, segments.lengths, segments.step_rewards, strict=True
         ):
             rows = np.arange(start, start + length)
             self._means.append(_phi(episodes, rows).mean(axis=0))
-            self._wages.append(float(wage))
+            self._step_rewards.append(float(reward))
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """All that was taken in and found, by name: for a checkpoint."""
         return {
             "means": np.array(self._means).reshape(len(self), self.features),
-            "wages": np.array(self._wages, dtype=np.float64),
+            "wages": np.array(self._step_rewards, dtype=np.float64),
             "steps": np.array([float(self._steps)]),
             "sum": self._sum,
             "squares": self._squares,
@@ -77,7 +77,7 @@ class RidgeCredit:
 
     def load_arrays(self, arrays: Mapping[str, NDArray[np.float64]]) -> None:
         """Take over what `arrays` gave."""
-        self._means, self._wages = list(arrays["means"]), arrays["wages"].tolist()
+        self._means, self._step_rewards = list(arrays["means"]), arrays["wages"].tolist()
         self._steps, self._bias = int(arrays["steps"][0]), float(arrays["bias"][0])
         self._sum, self._squares = arrays["sum"].copy(), arrays["squares"].copy()
         self._weights = arrays["weights"].copy()
@@ -93,7 +93,7 @@ class RidgeCredit:
         mean = self._sum / self._steps
         spread = np.sqrt(np.maximum(self._squares / self._steps - mean**2, 0))
         spread[spread < CONSTANT] = 1.0
-        x, y = (np.array(self._means) - mean) / spread, np.array(self._wages)
+        x, y = (np.array(self._means) - mean) / spread, np.array(self._step_rewards)
         x_mean, y_mean = x.mean(axis=0), y.mean()
         weights, self.penalty, error = ridge(x - x_mean, y - y_mean)
         self.unexplained = error / max(float(y.var()), 1e-12)

@@ -19,8 +19,8 @@ class Segments(NamedTuple):
     payments: Floats
 
     @property
-    def wages(self) -> Floats:
-        """The payment per step."""
+    def step_rewards(self) -> Floats:
+        """The payment of each segment divided by its length."""
         return (self.payments / self.lengths).astype(np.float32)
 
 
@@ -62,4 +62,4 @@ def _ended(episodes: Episodes, horizon: int | None) -> NDArray[np.bool_]:
 def uniform_rewards(episodes: Episodes, delay: int) -> Floats:
     """`(len,)`: each step's even share of the payment it is part of; all segments must be paid."""
     segments = paid_segments(episodes, delay)
-    return np.repeat(segments.wages, segments.lengths)
+    return np.repeat(segments.step_rewards, segments.lengths)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:  # names of tasks and drivers need neither
 RANDOM, SHARED = "random", "shared"
 """Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
 
-Pulse = Callable[[str, int, int], None]
+PhaseCallback = Callable[[str, int, int], None]
 """Called between two small pieces of work with its name, how many are done and of how many; it
 shows progress and raises `StoppedError` when a signal came."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arena:
+class TaskSet:
     """The tasks of a run and how to act in them.
 
     Attributes:
@@ -50,11 +50,11 @@ class Arena:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all tasks, in the order of their numbers."""
+        """The names of all tasks, in the order of their numbers."""
         return self.train + self.test
 
     @classmethod
-    def of(cls, family: Family) -> Arena:
+    def of(cls, family: Family) -> TaskSet:
         """The tasks of a family."""
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]
@@ -64,7 +64,7 @@ class Arena:
 
             return TaskVectorEnv([tasks[i] for i in numbers])
 
-        names = tuple(task.replace(delay=1).label(*family.varies.split(", ")) for task in tasks)
+        names = tuple(task.replace(delay=1).label(*family.varies) for task in tasks)
         return cls(
             train=names[: len(family.train)],
             test=names[len(family.train) :],
@@ -96,7 +96,7 @@ class Round:
 
     @property
     def intact(self) -> NDArray[np.bool_]:
-        """In which episodes all motors obeyed."""
+        """Whether all motors obeyed, for each episode."""
         failed = self.failed or (None,) * len(self.drivers)
         return np.array([motor is None for motor in failed], dtype=bool)
 
@@ -119,7 +119,7 @@ class Algorithm(Protocol):
 
     metrics: tuple[str, ...]
 
-    def prepare(self, pulse: Pulse) -> dict[str, float]:
+    def prepare(self, on_progress: PhaseCallback) -> dict[str, float]:
         """What is learned before a round; returns what to log of it."""
         ...
 
@@ -131,11 +131,11 @@ class Algorithm(Protocol):
         """Acts in one round, row i on training task i; it starts with an empty memory."""
         ...
 
-    def watch(self, taken: Taken, pulse: Pulse) -> None:
-        """After every step of an explorer: what is learned while acting."""
+    def after_step(self, taken: Taken, on_progress: PhaseCallback) -> None:
+        """Learn while acting: called after every step of an explorer."""
         ...
 
-    def deployed(self) -> PolicyFunction:
+    def acting_policy(self) -> PolicyFunction:
         """What a user gets: acts without noise on any task; it starts with an empty memory."""
         ...
 
@@ -143,7 +143,7 @@ class Algorithm(Protocol):
         """Take in a round; on resuming also those of before, in order."""
         ...
 
-    def learn(self, pulse: Pulse) -> dict[str, float]:
+    def learn(self, on_progress: PhaseCallback) -> dict[str, float]:
         """What is learned after a round; returns the rest to log, NaN where nothing was."""
         ...
 
@@ -160,5 +160,5 @@ class Algorithm(Protocol):
         ...
 
     def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write the deployed policy as a file of its own."""
+        """Write the acting policy as a file of its own."""
         ...

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.evaluation import episode_returns
-from mcat.agents.meta.algorithm import Algorithm, Arena
+from mcat.agents.meta.algorithm import Algorithm, TaskSet
 from mcat.safe_io import Arrays, save_safetensors
 
 CONTEXTS_FILE = "contexts.safetensors"
@@ -19,27 +19,27 @@ SNAPSHOTS = 20  # of the contexts of an episode
 class Evaluation:
     """Episodes on training and test tasks in lockstep, from the same starts every time."""
 
-    def __init__(self, arena: Arena, episodes: int, seed: int) -> None:
-        self._arena, self._episodes = arena, episodes
-        self._tasks = np.repeat(np.arange(len(arena.names)), episodes)
-        self._env = arena.make(self._tasks.tolist())
+    def __init__(self, task_set: TaskSet, episodes: int, seed: int) -> None:
+        self._task_set, self._episodes = task_set, episodes
+        self._tasks = np.repeat(np.arange(len(task_set.names)), episodes)
+        self._env = task_set.make(self._tasks.tolist())
         sequence = np.random.SeedSequence(seed, spawn_key=(2,))
         self._seed = int(sequence.generate_state(1)[0] >> 1)
         self._contexts: list[NDArray[np.float32]] = []
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What `run` measures."""
-        arena = self._arena
-        splits = ["eval/train"] + ["eval/test"] * bool(arena.test)
-        tasks = [f"eval/train/{name}" for name in arena.train]
-        return (*splits, *tasks, *(f"eval/test/{name}" for name in arena.test))
+        """The names of what `run` measures."""
+        task_set = self._task_set
+        splits = ["eval/train"] + ["eval/test"] * bool(task_set.test)
+        tasks = [f"eval/train/{name}" for name in task_set.train]
+        return (*splits, *tasks, *(f"eval/test/{name}" for name in task_set.test))
 
     def run(self, algorithm: Algorithm) -> dict[str, float]:
         """The mean return on each task and each split."""
-        policy = algorithm.deployed()
+        policy = algorithm.acting_policy()
         self._contexts = []
-        every, step = max(1, self._arena.horizon // SNAPSHOTS), 0
+        every, step = max(1, self._task_set.horizon // SNAPSHOTS), 0
 
         def look(states: NDArray[Any]) -> None:
             nonlocal step
@@ -50,7 +50,7 @@ class Evaluation:
 
         returns = episode_returns(self._env, policy, self._seed, look)
         means = returns.reshape(-1, self._episodes).mean(axis=1)
-        train = len(self._arena.train)
+        train = len(self._task_set.train)
         splits = [part.mean() for part in (means[:train], means[train:]) if len(part)]
         values = map(float, (*splits, *means))
         return dict(zip(self.columns, values, strict=True))
@@ -62,5 +62,5 @@ class Evaluation:
                 "contexts": np.concatenate(self._contexts),
                 "tasks": np.tile(self._tasks, len(self._contexts)),
             }
-            header = {"kind": "contexts", "names": list(self._arena.names), "step": step}
+            header = {"kind": "contexts", "names": list(self._task_set.names), "step": step}
             save_safetensors(folder / CONTEXTS_FILE, arrays, header, overwrite=True)

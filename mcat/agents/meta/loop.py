@@ -18,12 +18,12 @@ import torch
 
 from mcat.agents.failures import Motor, draw_failures, obedience
 from mcat.agents.lengths import cut
-from mcat.agents.meta.algorithm import SHARED, Algorithm, Arena, Round
+from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.evaluation import Evaluation
 from mcat.agents.meta.rounds import load_rounds, save_round
 from mcat.agents.runs.folder import (
-    Log,
+    CsvLog,
     Metrics,
     load_checkpoint,
     misfits,
@@ -60,28 +60,28 @@ class MetaTrainer:
     """A run between two iterations, and the iteration."""
 
     def __init__(
-        self, config: MetaTrainConfig, arena: Arena, algorithm: Algorithm, out: Path
+        self, config: MetaTrainConfig, task_set: TaskSet, algorithm: Algorithm, out: Path
     ) -> None:
+        horizon, delay = task_set.horizon, task_set.delay
         by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
-        if config.episode_lengths is not None and arena.horizon % arena.delay and not by_model:
+        if config.episode_lengths is not None and horizon % delay and not by_model:
             raise UsageError(
-                f"episodes of random length leave steps unpaid where the horizon, {arena.horizon},"
-                f" is no multiple of the delay, {arena.delay}: add --credit auto or"
-                " --episode-lengths none"
+                f"episodes of random length leave steps unpaid where the horizon, {horizon}, is no"
+                f" multiple of the delay, {delay}: add --credit auto or --episode-lengths none"
             )
-        self.config, self.arena, self.algorithm, self.out = config, arena, algorithm, out
-        self.env = arena.make(range(len(arena.train)))
-        self.evaluation = Evaluation(arena, config.evaluation_episodes, config.seed)
+        self.config, self.task_set, self.algorithm, self.out = config, task_set, algorithm, out
+        self.env = task_set.make(range(len(task_set.train)))
+        self.evaluation = Evaluation(task_set, config.evaluation_episodes, config.seed)
         self.step = self.iteration = 0
         self.seconds = 0.0  # of all processes that worked on this run
         self.best: float | None = None  # eval/train of the best policy so far
         self.earned: dict[str, float] = {}  # by the latest evaluation
-        self.unstable = [0] * len(arena.train)  # rounds in a row that diverged
+        self.unstable = [0] * len(task_set.train)  # rounds in a row that diverged
         self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
         self.logs = {
-            "metrics": Log(out / "metrics.csv", self._columns),
-            "episodes": Log(out / "episodes.csv", EPISODE_COLUMNS),
+            "metrics": CsvLog(out / "metrics.csv", self._columns),
+            "episodes": CsvLog(out / "episodes.csv", EPISODE_COLUMNS),
         }
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> MetaTrainResult:
@@ -96,8 +96,8 @@ class MetaTrainer:
             Progress(label, config.steps, done=self.step, quiet=quiet) as progress,
         ):
             while self.step < config.steps:
-                watch = Watch(self.out, stop, progress, f"iteration {self.iteration + 1}")
-                new, row = self._iterate(watch)
+                monitor = PhaseMonitor(self.out, stop, progress, f"iteration {self.iteration + 1}")
+                new, row = self._iterate(monitor)
                 metrics.add(row)
                 self.logs["episodes"].add(*self._episode_rows(new))
                 self.seals.append(save_round(self.rounds, self.iteration, new))
@@ -114,26 +114,26 @@ class MetaTrainer:
 
     # --- one iteration --------------------------------------------------------------------
 
-    def _iterate(self, watch: Watch) -> tuple[Round, dict[str, float]]:
+    def _iterate(self, monitor: PhaseMonitor) -> tuple[Round, dict[str, float]]:
         """Collect, learn and, now and then, evaluate; returns the round and its metrics."""
-        prepared = self.algorithm.prepare(watch)
-        watch("collect", 0, 1)
-        new = self._collect(watch)
+        prepared = self.algorithm.prepare(monitor)
+        monitor("collect", 0, 1)
+        new = self._collect(monitor)
         self.algorithm.remember(new)
-        learned = self.algorithm.learn(watch) | prepared
+        learned = self.algorithm.learn(monitor) | prepared
         self.step, self.iteration = new.step, self.iteration + 1
         evaluated = dict.fromkeys(self.evaluation.columns, float("nan"))
         if self.iteration % self.config.evaluate_every == 0 or self.step >= self.config.steps:
-            watch("evaluate", 0, 1)
+            monitor("evaluate", 0, 1)
             self.earned = evaluated = self.evaluation.run(self.algorithm)
             self._save_policy()
-        seconds = watch.end()
+        seconds = monitor.end()
         self.seconds += sum(seconds.values())
-        others = set(self.arena.train)
+        others = set(self.task_set.train)
         return new, {
             "step": self.step,
             "iteration": self.iteration,
-            "collect/return": float(np.mean(new.paces(self.arena.horizon))),
+            "collect/return": float(np.mean(new.paces(self.task_set.horizon))),
             "collect/transferred": float(np.mean([driver in others for driver in new.drivers])),
             **evaluated,
             **learned,
@@ -142,21 +142,21 @@ class MetaTrainer:
             "charts/SPS": self.step / self.seconds,
         }
 
-    def _collect(self, watch: Watch) -> Round:
+    def _collect(self, monitor: PhaseMonitor) -> Round:
         """As many steps of each training task as a whole episode has, in one piece or several."""
         drivers = self.algorithm.plan()
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
-        lengths = [self.arena.horizon]
+        lengths = [self.task_set.horizon]
         if self.config.episode_lengths is not None:
             rng = np.random.default_rng(seed.spawn(1)[0])
             lengths = cut(
                 self.config.episode_lengths,
-                horizon=self.arena.horizon,
-                delay=self.arena.delay,
+                horizon=self.task_set.horizon,
+                delay=self.task_set.delay,
                 rng=rng,
             )
         seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
-        episodes = EpisodeStore(self.arena.observation_size, self.arena.action_size)
+        episodes = EpisodeStore(self.task_set.observation_size, self.task_set.action_size)
         drove: list[str] = []
         failed: list[Motor] = []
         for number, (length, piece) in enumerate(zip(lengths, seeds, strict=True)):
@@ -169,8 +169,8 @@ class MetaTrainer:
                 noise=(0.0, 0.0),
                 episodes=len(drivers),
                 steps=length,
-                obeyed=obedience(failing, self.arena.action_size) if failing else None,
-                after=lambda taken: self.algorithm.watch(taken, watch),
+                obeyed=obedience(failing, self.task_set.action_size) if failing else None,
+                after=lambda taken: self.algorithm.after_step(taken, monitor),
             )
             for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
                 self._watch_stability(task, stable=episode is not None)
@@ -180,7 +180,7 @@ class MetaTrainer:
                     failed += failing[task : task + 1]
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
-        step = self.step + len(drivers) * self.arena.horizon
+        step = self.step + len(drivers) * self.task_set.horizon
         return Round(step=step, episodes=episodes, drivers=tuple(drove), failed=tuple(failed))
 
     def _failures(self, piece: int) -> list[Motor]:
@@ -191,8 +191,8 @@ class MetaTrainer:
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(3, self.iteration, piece))
         return draw_failures(
             share,
-            episodes=len(self.arena.train),
-            motors=self.arena.action_size,
+            episodes=len(self.task_set.train),
+            motors=self.task_set.action_size,
             rng=np.random.default_rng(seed),
         )
 
@@ -200,7 +200,7 @@ class MetaTrainer:
         self.unstable[task] = 0 if stable else self.unstable[task] + 1
         if self.unstable[task] == MAX_UNSTABLE:
             raise UnstableError(
-                f"the last {MAX_UNSTABLE} episodes of {self.arena.train[task]} diverged:"
+                f"the last {MAX_UNSTABLE} episodes of {self.task_set.train[task]} diverged:"
                 " choose milder physics"
             )
 
@@ -225,7 +225,7 @@ class MetaTrainer:
             {
                 "step": self.step,
                 "iteration": self.iteration,
-                "task": self.arena.train[task],
+                "task": self.task_set.train[task],
                 "driver": driver,
                 "length": int(length),
                 "return": float(value),
@@ -237,12 +237,12 @@ class MetaTrainer:
 
     def _note(self, new: Round) -> str:
         """What each task earned and who drove it, in a line."""
-        short = {name: name.partition("-")[2] or name for name in self.arena.train}
+        short = {name: name.partition("-")[2] or name for name in self.task_set.train}
         parts = [f"iteration {self.iteration}"]
-        paces = new.paces(self.arena.horizon)
+        paces = new.paces(self.task_set.horizon)
         for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             by = "" if driver == SHARED else f" by {short.get(driver, driver)}"
-            parts.append(f"{short[self.arena.train[task]]}{by}: {value:,.0f}")
+            parts.append(f"{short[self.task_set.train[task]]}{by}: {value:,.0f}")
         if self.earned:
             parts.append(f"train {self.earned['eval/train']:,.0f}")
         if "eval/test" in self.earned:
@@ -277,7 +277,7 @@ class MetaTrainer:
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What makes it this run."""
+        """The settings that make it this run and no other."""
         values = to_json(self.config)
         return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
 
@@ -302,8 +302,8 @@ class MetaTrainer:
                 log.restore(state["logs"][name], announce)
 
 
-class Watch:
-    """A `Pulse`: shows what is being done, times it, and stops at a signal."""
+class PhaseMonitor:
+    """A `PhaseCallback`: shows what is being done, times it, and stops at a signal."""
 
     def __init__(self, out: Path, stop: Interrupts, progress: Progress, label: str) -> None:
         self._out, self._stop, self._progress, self._label = out, stop, progress, label
@@ -312,7 +312,7 @@ class Watch:
         self._since = self._shown = time.monotonic()
 
     def __call__(self, phase: str, done: int, total: int) -> None:
-        """Between two small pieces of work."""
+        """Note that `done` of `total` small pieces of work in `phase` are over."""
         if self._stop.requested:
             raise self._stop.error(
                 f"stopped in {self._label}, which starts again on resuming:"
@@ -326,7 +326,7 @@ class Watch:
             self._progress.note(f"{self._label}: {phase} {done:,}/{total:,}")
 
     def end(self) -> dict[str, float]:
-        """Seconds by phase."""
+        """End the last phase, and return the seconds that each phase took."""
         self._turn("", time.monotonic())
         self._seconds.pop("", None)
         return self._seconds

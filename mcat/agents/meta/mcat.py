@@ -17,12 +17,12 @@ from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learners import make_learner
-from mcat.agents.meta.algorithm import RANDOM, SHARED, Arena, Pulse, Round
+from mcat.agents.meta.algorithm import RANDOM, SHARED, PhaseCallback, Round, TaskSet
 from mcat.agents.meta.config import MCATConfig
 from mcat.agents.meta.exploration import Exploration
 from mcat.agents.meta.selection import Selection
 from mcat.agents.meta.updates import LOSSES, PolicyUpdates
-from mcat.agents.policies.context_policy import ContextPolicy, Deployment
+from mcat.agents.policies.context_policy import ActingContextPolicy, ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken
@@ -43,19 +43,19 @@ class MCAT:
     """The state of Algorithm 1 between two of its lines, and the lines.
 
     Args:
-        arena: The tasks.
+        task_set: The tasks.
         config: The numbers.
         seed: Every random draw follows from it.
     """
 
     metrics = (*DYNAMICS, *MISMATCHES, *(f"losses/{name}" for name in LOSSES), *CREDIT)
 
-    def __init__(self, arena: Arena, config: MCATConfig, seed: np.random.SeedSequence) -> None:
-        self.arena, self.config = arena, config
-        tasks, sizes = len(arena.train), (arena.observation_size, arena.action_size)
-        if config.replay_capacity < 2 * tasks * arena.horizon:  # one may be held out
+    def __init__(self, task_set: TaskSet, config: MCATConfig, seed: np.random.SeedSequence) -> None:
+        self.task_set, self.config = task_set, config
+        tasks, sizes = len(task_set.train), (task_set.observation_size, task_set.action_size)
+        if config.replay_capacity < 2 * tasks * task_set.horizon:  # one may be held out
             raise UsageError(
-                f"replay_capacity must be at least two rounds, {2 * tasks * arena.horizon} steps"
+                f"replay_capacity must be at least two rounds, {2 * tasks * task_set.horizon} steps"
             )
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, models, translator, credit, *streams = (
@@ -72,9 +72,9 @@ class MCAT:
         self.translator = learner(self.models.model, config.action, seed=translator)  # H
         self.rngs |= {"models": self.models.rng, "translator": self.translator.rng}
         contexts = config.context.context_size
-        inputs = arena.observation_size + contexts
+        inputs = task_set.observation_size + contexts
         self.learner = make_learner(
-            config, inputs, arena.action_size, _generator(agent), contexts
+            config, inputs, task_set.action_size, _generator(agent), contexts
         )  # π, Q
         self.policy = ContextPolicy.of(
             self.learner.actor, self.models.model, averaged=config.average_contexts
@@ -82,8 +82,8 @@ class MCAT:
         self.credit = Credit(
             *sizes,
             config.credit,
-            delay=arena.delay,
-            horizon=arena.horizon,
+            delay=task_set.delay,
+            horizon=task_set.horizon,
             generator=_generator(credit),
         )
         self.replay = EpisodeStore(*sizes, capacity=config.replay_capacity)  # B
@@ -99,7 +99,7 @@ class MCAT:
 
     def plan(self) -> tuple[str, ...]:
         """Random actions at first, then the rule of `Selection`."""
-        names = self.arena.train
+        names = self.task_set.train
         if not self._warm:
             return (RANDOM,) * len(names)
         if not self.config.transfer:
@@ -110,22 +110,22 @@ class MCAT:
     def explorer(self, drivers: Sequence[str]) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
         """One episode per training task, with noise whoever drives it."""
         if drivers[0] == RANDOM:
-            shape = len(drivers), self.arena.action_size
+            shape = len(drivers), self.task_set.action_size
             return lambda states: self.rngs["acting"].uniform(-1, 1, shape).astype(np.float32)
         self._exploration = Exploration(
             self.policy,
             self.translator.translate,
             self.models.model.features,
-            [None if d == SHARED else self.arena.train.index(d) for d in drivers],
+            [None if d == SHARED else self.task_set.train.index(d) for d in drivers],
             rng=self.rngs["acting"],
             noise=self.config.exploration,
             online=self.config.target_context == "online",
         )
         return self._exploration
 
-    def deployed(self) -> Deployment:
+    def acting_policy(self) -> ActingContextPolicy:
         """π(s, z_t) without noise and without H."""
-        return self.policy.begin()
+        return self.policy.start_episode()
 
     def remember(self, new: Round) -> None:
         """Keep a round's episodes, and the returns of those that show what a driver can do."""
@@ -135,40 +135,40 @@ class MCAT:
         self.rounds = rounds[len(rounds) - self.replay.num_episodes :]  # the store drops the oldest
         self.imitation.add(new.episodes)
         self.credit.add(new.episodes)
-        paces = new.paces(self.arena.horizon)
+        paces = new.paces(self.task_set.horizon)
         found = zip(new.episodes.tasks, new.drivers, paces, new.intact, strict=True)
         for task, driver, value, intact in found:
             if driver != RANDOM and intact:
-                source = None if driver == SHARED else self.arena.train.index(driver)
+                source = None if driver == SHARED else self.task_set.train.index(driver)
                 self.selection.add(new.step, int(task), source, float(value))
         self.step, self.collected = new.step, len(new.episodes)
 
     # --- what is learned --------------------------------------------------------------------
 
-    def prepare(self, pulse: Pulse) -> dict[str, float]:
+    def prepare(self, on_progress: PhaseCallback) -> dict[str, float]:
         """C and F, then H, if π learns while acting: it must know the contexts it acts in."""
         if not (self.config.learn_while_acting and self._warm):
             return {}
-        found = self._learn_models(pulse)
+        found = self._learn_models(on_progress)
         self._updates = self._policy_updates(room=self._round_steps)
         return found
 
-    def watch(self, taken: Taken, pulse: Pulse) -> None:
+    def after_step(self, taken: Taken, on_progress: PhaseCallback) -> None:
         """Algorithm 2 step by step, where π learns while acting."""
         if self._updates is None or self._exploration is None:
             return
         self._updates.see(taken, self._exploration.contexts)
-        self._learn_to_act(self._updates, self._updates.seen, self._round_steps, pulse)
-        pulse("collect", self._updates.seen, self._round_steps)
+        self._learn_to_act(self._updates, self._updates.seen, self._round_steps, on_progress)
+        on_progress("collect", self._updates.seen, self._round_steps)
 
-    def learn(self, pulse: Pulse) -> dict[str, float]:
+    def learn(self, on_progress: PhaseCallback) -> dict[str, float]:
         """All that was not learned before and during the round; nothing while tasks lack data."""
         found = dict.fromkeys(self.metrics, NOTHING)
         if not self.config.learn_while_acting and self._complete:
-            found |= self._learn_models(pulse)
+            found |= self._learn_models(on_progress)
             if self._warm:
                 self._updates = self._policy_updates()
-                self._learn_to_act(self._updates, self.collected, self.collected, pulse)
+                self._learn_to_act(self._updates, self.collected, self.collected, on_progress)
         if self._updates is not None:
             linear = float(self.credit.used == "ridge")
             found |= {f"losses/{name}": mean for name, mean in self._updates.means.items()}
@@ -177,28 +177,28 @@ class MCAT:
         self.selection.forget(self.step)
         return found
 
-    def _learn_models(self, pulse: Pulse) -> dict[str, float]:
+    def _learn_models(self, on_progress: PhaseCallback) -> dict[str, float]:
         """C and F, then H; after random actions only the first, as H is not used yet."""
         transfers = self.config.transfer and len(self._tasks) > 1
-        found = self._learn_dynamics(pulse)
-        return found | self._learn_to_translate(pulse if self._warm and transfers else None)
+        found = self._learn_dynamics(on_progress)
+        return found | self._learn_to_translate(on_progress if self._warm and transfers else None)
 
-    def _learn_dynamics(self, pulse: Pulse) -> dict[str, float]:
+    def _learn_dynamics(self, on_progress: PhaseCallback) -> dict[str, float]:
         held_out = [self._episodes(task, held_out=True) for task in self._tasks]
         progress = self.models.learn(
             [self._episodes(task, held_out=False) for task in self._tasks],
             [episodes for episodes in held_out if len(episodes)],
-            lambda done, total: pulse("dynamics", done, total),
+            lambda done, total: on_progress("dynamics", done, total),
         )
         found = progress.forward, progress.contrastive, progress.steps, progress.error
         return dict(zip(DYNAMICS, found, strict=True))
 
-    def _learn_to_translate(self, pulse: Pulse | None) -> dict[str, float]:
+    def _learn_to_translate(self, on_progress: PhaseCallback | None) -> dict[str, float]:
         found = (NOTHING, NOTHING)
-        if pulse is not None:
+        if on_progress is not None:
             progress = self.translator.learn(
                 [self.replay.task(task) for task in self._tasks],
-                lambda done, total: pulse("translator", done, total),
+                lambda done, total: on_progress("translator", done, total),
             )
             found = progress.untranslated, progress.translated
         return dict(zip(MISMATCHES, found, strict=True))
@@ -216,28 +216,30 @@ class MCAT:
             room=room,
         )
 
-    def _learn_to_act(self, update: PolicyUpdates, steps: int, total: int, pulse: Pulse) -> None:
+    def _learn_to_act(
+        self, update: PolicyUpdates, steps: int, total: int, on_progress: PhaseCallback
+    ) -> None:
         """Algorithm 2: one update per collected step, or as many as configured.
 
         Args:
             update: The updates of this round.
             steps: Environment steps of the round so far.
             total: How many it will have at its end.
-            pulse: Called before each update.
+            on_progress: Called before each update.
         """
         due, end = (max(1, round(n * self.config.updates_per_step)) for n in (steps, total))
         while update.done < due:
-            pulse("policy", update.done, end)
+            on_progress("policy", update.done, end)
             update()
             _require_finite(update.sums)  # at once: the first loss to go takes the others with it
 
     @property
     def _tasks(self) -> range:
-        return range(len(self.arena.train))
+        return range(len(self.task_set.train))
 
     @property
     def _round_steps(self) -> int:
-        return len(self._tasks) * self.arena.horizon
+        return len(self._tasks) * self.task_set.horizon
 
     @property
     def _complete(self) -> bool:

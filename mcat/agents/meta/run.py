@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from mcat.agents.limits import require_bearable, require_room
-from mcat.agents.meta.algorithm import Arena
+from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.mcat import MCAT
@@ -53,7 +53,7 @@ def metatrain(
     has_run(out, resume=resume)
     with Interrupts() as stop:
         trainer = _trainer(config, out)  # refuses what cannot work before anything is made
-        tasks = _described(trainer.arena)
+        tasks = _described(trainer.task_set)
         with claimed_run(
             out,
             "metatrain",
@@ -98,13 +98,13 @@ def _restore(trainer: MetaTrainer, claim: Claim, tasks: dict[str, Any], notify: 
         )
 
 
-def _described(arena: Arena) -> dict[str, Any]:
+def _described(task_set: TaskSet) -> dict[str, Any]:
     """What `run.json` says of the tasks."""
     return {
-        "train": list(arena.train),
-        "test": list(arena.test),
-        "horizon": arena.horizon,
-        "delay": arena.delay,
+        "train": list(task_set.train),
+        "test": list(task_set.test),
+        "horizon": task_set.horizon,
+        "delay": task_set.delay,
     }
 
 
@@ -118,10 +118,10 @@ def _trainer(config: MetaTrainConfig, out: Path) -> MetaTrainer:
         key="evaluation_episodes",
     )
     torch.set_num_threads(config.threads)
-    arena = Arena.of(family)
+    task_set = TaskSet.of(family)
     settings = config.mcat
     if settings.good_enough is None:
         robot = family.train[0].robot
         settings = replace(settings, good_enough=GOOD_ENOUGH.get(robot, 0.0))
     seed = np.random.SeedSequence(config.seed, spawn_key=(0,))
-    return MetaTrainer(config, arena, MCAT(arena, settings, seed), out)
+    return MetaTrainer(config, task_set, MCAT(task_set, settings, seed), out)

@@ -34,14 +34,14 @@ class PolicyUpdates:
         imitation: D; None for no self-imitation.
         credit: How payments are put down to steps.
         rng: Draws the batches.
-        batch_size: Of TD rows.
+        batch_size: How many TD rows a batch has.
         scale_rewards: Give the learner rewards in units of their spread and, where no episode ends
             by itself and nothing is imitated, without their mean. That changes no policy's rank.
-        room: For so many transitions that `see` may add.
+        room: How many transitions `see` may add.
 
     Attributes:
         done: Updates so far.
-        sums: Of their losses, in the order of `LOSSES`.
+        sums: The sums of their losses, in the order of `LOSSES`.
         seen: Transitions that happened meanwhile.
     """
 

@@ -111,16 +111,18 @@ class ContextPolicy:
         return str(self.metadata.get("family", "other tasks"))
 
     def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
-        """Refused: what it does depends on the episode so far.
+        """Refuse: what this policy does depends on the episode so far.
 
         Raises:
             UsageError: always.
         """
-        raise UsageError("this policy remembers: act with policy.begin(), anew for every episode")
+        raise UsageError(
+            "this policy remembers: act with policy.start_episode(), anew for every episode"
+        )
 
-    def begin(self) -> Deployment:
+    def start_episode(self) -> ActingContextPolicy:
         """The policy at the start of episodes, with an empty memory."""
-        return Deployment(self)
+        return ActingContextPolicy(self)
 
     @torch.no_grad()
     def encode(self, past: tuple[Tensor, Tensor]) -> Tensor:
@@ -138,7 +140,7 @@ class ContextPolicy:
         return actions
 
     def save(self, path: StrPath, metadata: dict[str, Any], *, overwrite: bool = False) -> None:
-        """Write it as one file."""
+        """Write the policy as one file."""
         header = {
             **stamp(FORMAT),
             "kind": KIND,
@@ -239,7 +241,7 @@ class Recognition:
         self._window.acted(actions)
 
 
-class Deployment:
+class ActingContextPolicy:
     """A `PolicyFunction` for any number of episodes in lockstep, called once per step.
 
     Attributes:
@@ -263,7 +265,7 @@ class Deployment:
         if self._taken is not None:
             if len(rows) != len(self._taken):
                 raise UsageError(
-                    f"{len(rows)} observations of {len(self._taken)} episodes: begin() anew"
+                    f"{len(rows)} observations of {len(self._taken)} episodes: start_episode() anew"
                 )
             self._recognition.acted(self._taken)
         self.contexts = self._recognition.see(rows)
@@ -293,7 +295,7 @@ def _sizes(network: nn.Sequential) -> list[int]:
 
 
 def _shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """Of the weights of `mlp`, by name: every second module is an activation."""
+    """The shapes of the weights of `mlp`, by name: every second module is an activation."""
     found: dict[str, tuple[int, ...]] = {}
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
         found[f"{2 * layer}.weight"] = (outputs, inputs)

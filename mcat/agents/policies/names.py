@@ -65,7 +65,7 @@ def source_policy_name(name: str | None, source: Task, target: Task | None = Non
     """
     if name is not None:
         return name
-    if source.robot not in SCRIPTED:
+    if not source.on_table:
         return "good"
     if source.robot == "push" and target is not None and target.robot in SOURCE_POLICY:
         return f"scripted:{SOURCE_POLICY[target.robot]}"
@@ -95,7 +95,7 @@ def require_policy(name: str, task: Task) -> None:
         packaged_path(name, task)
     kind, _, other = name.partition(":")
     if kind == "scripted":
-        if other and task.robot not in SCRIPTED:
+        if other and not task.on_table:
             raise UsageError(f"policy {name} is for Meta-World and does not fit {task.label()}")
         if (other or task.robot) not in SCRIPTED:
             raise unknown("scripted policy", other or task.robot, SCRIPTED)

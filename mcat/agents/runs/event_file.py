@@ -43,7 +43,7 @@ class EventFile:
                 self._add(step=until + 1, session_log=start)
 
     def add_scalar(self, name: str, value: float, step: int) -> None:
-        """Note one number."""
+        """Add one number to the event file."""
         with io_errors(self._path, "write"):
             number = self._summaries.Summary.Value(tag=name, simple_value=value)
             self._add(step=step, summary=self._summaries.Summary(value=[number]))

@@ -79,7 +79,7 @@ def remove_stale_files(path: Path) -> None:
         remove_stale_parts(folder)
 
 
-class Log:
+class CsvLog:
     """A CSV file of a run that grows by rows.
 
     A checkpoint keeps its `text`, from which a resumed run goes on: whatever became of the file
@@ -136,11 +136,11 @@ class Metrics:
     """A log and, where tensorboard is installed, its event file beside it.
 
     Args:
-        log: Of numbers.
+        log: The log, whose values are all numbers.
         until: On resuming, the step after which rows will come again.
     """
 
-    def __init__(self, log: Log, until: int) -> None:
+    def __init__(self, log: CsvLog, until: int) -> None:
         self._log, self._until = log, until
         self._begun = False
         self._board: EventFile | None = None
@@ -176,7 +176,7 @@ def save_checkpoint(
     """Write a checkpoint as one file, whole or not at all, then remove all but the one before it.
 
     Args:
-        folder: Of the run's checkpoints.
+        folder: The folder of the run's checkpoints.
         step: How far the run has come.
         tensors: What learning changes.
         state: Everything else that does, as JSON.
@@ -200,7 +200,7 @@ def load_checkpoint(
 
     Args:
         folder: Where they are.
-        settings: As `save_checkpoint` was given them.
+        settings: The settings that `save_checkpoint` was given.
         announce: Told of one that is passed over.
 
     Raises:

@@ -46,7 +46,7 @@ class RunRecord:
 
     @property
     def name(self) -> str:
-        """Of the folder."""
+        """The name of the run's folder."""
         return self.folder.resolve().name
 
     @property
@@ -59,7 +59,7 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
     """The record of a run.
 
     Args:
-        folder: Of the run.
+        folder: The folder of the run.
         kinds: The commands whose runs will do.
 
     Raises:
@@ -122,14 +122,14 @@ def _mean_return(path: Path) -> float:
 
 
 def _of_family(content: dict[str, Any]) -> dict[str, Any]:
-    arena = content["arena"]
+    task_set = content["arena"]
     return {
         "family": _text(content["config"]["family"]),
         "preset": _text(content["preset"]),
-        "train": tuple(map(_text, arena["train"])),
-        "test": tuple(map(_text, arena["test"])),
-        "horizon": _count(arena["horizon"]),
-        "delay": _count(arena["delay"]),
+        "train": tuple(map(_text, task_set["train"])),
+        "test": tuple(map(_text, task_set["test"])),
+        "horizon": _count(task_set["horizon"]),
+        "delay": _count(task_set["delay"]),
     }
 
 

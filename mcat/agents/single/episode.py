@@ -34,8 +34,8 @@ class Episode:
     def __init__(self, task: Task) -> None:
         self._env = TaskVectorEnv([task])
 
-    def begin(self, seed: int) -> None:
-        """Start a new one."""
+    def start(self, seed: int) -> None:
+        """Start a new episode."""
         self.seed = seed
         self.length, self.earned = 0, 0.0
         observations, _ = self._env.reset(seed=seed)
@@ -51,8 +51,8 @@ class Episode:
         over = bool(terminated[0] or truncated[0])
         return Step(before, float(rewards[0]), self.obs, bool(terminated[0]), over, fault)
 
-    def bring_back(self, seed: int, actions: Iterable[NDArray[np.float32]]) -> None:
+    def replay_to(self, seed: int, actions: Iterable[NDArray[np.float32]]) -> None:
         """Return to where `actions` had led in the episode of `seed`."""
-        self.begin(seed)
+        self.start(seed)
         for action in actions:
             self.step(action)

@@ -36,7 +36,7 @@ class Rewards:
         self._mean, self._spread = 0.0, 1.0
 
     def take_in(self, length: int) -> None:
-        """An episode has ended with the replay's last `length` transitions."""
+        """Take in an episode: the last `length` transitions of the replay."""
         if self._credit is None:
             return
         rows = self._replay.latest(length)
@@ -73,7 +73,7 @@ class Rewards:
         return batch._replace(reward=(reward - self._mean) / self._spread)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """All that changes, by name."""
+        """All arrays that change, by name."""
         found = {"scale": np.array([self._mean, self._spread, float(self._credited)])}
         if self._credit is not None:
             found |= {f"credit.{name}": array for name, array in self._credit.arrays().items()}

@@ -23,7 +23,7 @@ from mcat.agents.lengths import draw_length
 from mcat.agents.policies.policy import save_policy
 from mcat.agents.replay import Replay, saved_rows
 from mcat.agents.runs.folder import (
-    Log,
+    CsvLog,
     Metrics,
     load_checkpoint,
     misfits,
@@ -109,7 +109,7 @@ class Trainer:
         self.latest_returns: list[float] = []
         self.checkpoints = self.out / "checkpoints"
         self.segments = self.out / "replay"
-        self.log = Log(self.out / "metrics.csv", COLUMNS)
+        self.log = CsvLog(self.out / "metrics.csv", COLUMNS)
         self._begin_episode()
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> None:
@@ -143,7 +143,7 @@ class Trainer:
                     )
 
     def result(self) -> TrainResult:
-        """What a finished run made."""
+        """The result of a finished run."""
         steps = sorted({*self.config.snapshots, self.config.steps})
         paths = map(self._policy_path, steps)
         return TrainResult(
@@ -203,7 +203,7 @@ class Trainer:
 
     def _begin_episode(self) -> None:
         task, rng = self.config.task, self.rngs["episodes"]
-        self.episode.begin(int(rng.integers(2**31)))
+        self.episode.start(int(rng.integers(2**31)))
         self.limit = task.horizon
         if self.config.episode_lengths is not None:
             self.limit = draw_length(
@@ -320,7 +320,7 @@ class Trainer:
             self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
             self.rewards.load_arrays(rewards)
             self.log.restore(state["log"], announce)
-        self.episode.bring_back(seed, self.replay.latest_actions(length))
+        self.episode.replay_to(seed, self.replay.latest_actions(length))
 
 
 def _part(tensors: Arrays, name: str) -> Arrays:

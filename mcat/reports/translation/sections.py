@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mcat.reports.sections import Array, Section, number, share, told_apart
-from mcat.reports.translation.verdict import improvement, mean_and_error, verdict
+from mcat.reports.translation.verdict import improvement, mean_and_error_text, verdict
 from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _returns(result: TransferResult) -> Section:
     rows = [("policy", "mean ± standard error", "lowest", "highest", "episodes")] + [
         (
             returns.label,
-            mean_and_error(returns),
+            mean_and_error_text(returns),
             f"{min(returns.values):,.1f}",
             f"{max(returns.values):,.1f}",
             str(len(returns.values)),

@@ -31,7 +31,7 @@ class Verdict:
     details: str
 
 
-def mean_and_error(returns: Returns) -> str:
+def mean_and_error_text(returns: Returns) -> str:
     """Mean and standard error of the mean."""
     return f"{returns.mean:,.1f} ± {returns.standard_error:,.1f}"
 
@@ -59,8 +59,8 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
     error = float(differences.std(ddof=1)) / np.sqrt(episodes) if enough else np.inf
     times = f", {after.mean / before.mean:.2f} times as much" if before.mean > 1 else ""
     details = (
-        f"On the target the source policy earns {mean_and_error(after)} with translated actions"
-        f" and {mean_and_error(before)} without{times}"
+        f"On the target the source policy earns {mean_and_error_text(after)} with translated"
+        f" actions and {mean_and_error_text(before)} without{times}"
         f" (mean ± standard error, {episodes} episodes)."
     )
     if not abs(gain) > 2 * error:
@@ -74,7 +74,7 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
         share = gain / (home.mean - before.mean)
         details += (
             f" That wins back {100 * share:.0f} % of what the change of machine cost:"
-            f" the policy earns {mean_and_error(home)} on the source."
+            f" the policy earns {mean_and_error_text(home)} on the source."
         )
     return Verdict(tone="good", headline="Translation helped", details=details)
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.translator.action import ActionTraining, ActionTranslator, Query, Route
+from mcat.translator.action import ActionTraining, ActionTranslator, SourceTargets, TranslationBatch
 from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.configs import ActionConfig, CycleConfig
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise, seeded
 from mcat.translator.online import TranslatorLearner
 from mcat.translator.tensors import Part
 
@@ -29,7 +29,7 @@ POOL = 8  # batches of either kind that the adversary remembers, as in the origi
 class ContextCycle(ActionTraining):
     """Trains Phi, and Psi as `network`, against an adversary; C and F stay as they are.
 
-    A query holds transitions of the *target*, and asks for actions that do the same on the source.
+    A batch holds transitions of the *target*; wanted are actions that do the same on the source.
 
     Attributes:
         helpers: Phi, and the discriminator D(a, z) of actions with the features of their tasks.
@@ -38,17 +38,16 @@ class ContextCycle(ActionTraining):
     def __init__(
         self,
         model: ContextModel,
-        routes: Sequence[Route],
+        sources: Sequence[SourceTargets],
         config: ActionConfig,
         *,
         rng: np.random.Generator,
     ) -> None:
         config = replace(config, residual=False, loss="l1")  # both maps make new actions
-        super().__init__(model, routes, config, seed=int(rng.integers(2**31)))
-        sizes = routes[0].episodes.observation_size, routes[0].episodes.action_size
+        super().__init__(model, sources, config, seed=int(rng.integers(2**31)))
+        sizes = sources[0].episodes.observation_size, sources[0].episodes.action_size
         context_size = model.config.context_size
-        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-            torch.manual_seed(int(self.rng.integers(2**31)))
+        with seeded(self.rng):
             self.phi = ActionTranslator(*sizes, config, context_size)
             judge = discriminator(sizes[1] + context_size)
         self.helpers = nn.ModuleDict({"phi": self.phi, "discriminator": judge})
@@ -60,39 +59,44 @@ class ContextCycle(ActionTraining):
 
     def step(self) -> Tensor:
         """One step of the adversary, then one of Phi and Psi; returns their loss before it."""
-        target, source = (self.routes[k] for k in self.rng.integers(len(self.routes), size=2))
-        others = [route.source for route in self.routes if route.source != source.source]
+        target, source = (self.sources[k] for k in self.rng.integers(len(self.sources), size=2))
+        others = [other.task for other in self.sources if other.task != source.task]
         n = self.config.batch_size
-        query = self.sample(target, n)  # each row draws its own source
-        proposed = self.propose(query)
-        # Real are actions of a task with its own feature; with another's they count as made up.
+        batch = self.sample(target, n)  # each row draws its own source
+        proposed = self.propose(batch)
+        # Real are actions of a task with its own feature; with another's they count as fake.
         real = self.sample(source._replace(targets=others), n)
-        made = _judged(proposed, query.target), _judged(real.rows.action, real.target)
-        self.adversary.learn(torch.cat(made), _judged(real.rows.action, real.source))
-        loss = WEIGHTS.total(**self.losses(query, proposed))
-        take_step(self.adam, loss)
+        fake = (
+            _discriminator_inputs(proposed, batch.target),
+            _discriminator_inputs(real.rows.action, real.target),
+        )
+        self.adversary.learn(torch.cat(fake), _discriminator_inputs(real.rows.action, real.source))
+        loss = WEIGHTS.total(**self.losses(batch, proposed))
+        optimise(self.adam, loss)
         return loss.detach()
 
-    def propose(self, query: Query) -> Tensor:
+    def propose(self, batch: TranslationBatch) -> Tensor:
         """Phi: actions that do on the source what was done on the target."""
-        rows = query.rows
+        rows = batch.rows
         states = self.model.scaled(rows.obs)
-        new: Tensor = self.phi(states, rows.action, query.target, query.source)
+        new: Tensor = self.phi(states, rows.action, batch.target, batch.source)
         return new
 
-    def losses(self, query: Query, proposed: Tensor) -> dict[str, Tensor]:
+    def losses(self, batch: TranslationBatch, proposed: Tensor) -> dict[str, Tensor]:
         """The three losses of target transitions whose actions Phi turned into `proposed`."""
-        rows = query.rows
+        rows = batch.rows
         states = self.model.scaled(rows.obs)
-        back = self.network(states, proposed, query.target, query.source)
+        back = self.network(states, proposed, batch.target, batch.source)
         return {
-            "dynamics": self.state_error(query, proposed),
+            "dynamics": self.state_error(batch, proposed),
             "domain": (back - rows.action).abs().mean(),
-            "adversarial": self.adversary.suspicion(_judged(proposed, query.target)),
+            "adversarial": self.adversary.generator_loss(
+                _discriminator_inputs(proposed, batch.target)
+            ),
         }
 
 
-def _judged(action: Tensor, feature: Tensor) -> Tensor:
+def _discriminator_inputs(action: Tensor, feature: Tensor) -> Tensor:
     """What the discriminator sees."""
     return torch.cat((action, feature), 1)
 
@@ -110,8 +114,8 @@ class CycleLearner(TranslatorLearner):
         helpers: dict[str, Part] = {"helpers": cycle.helpers, "helpers_adam": cycle.adversary.adam}
         return super()._parts(training) | helpers
 
-    def _begin(self, routes: Sequence[Route]) -> ActionTraining:
-        return ContextCycle(self.model, routes, self.config, rng=self.rng)
+    def _begin(self, sources: Sequence[SourceTargets]) -> ActionTraining:
+        return ContextCycle(self.model, sources, self.config, rng=self.rng)
 
     @property
     def _cycle(self) -> ContextCycle:

@@ -23,8 +23,8 @@ from mcat.translator.configs import CycleConfig
 from mcat.translator.cycle.training import (
     EpochHook,
     LossLog,
-    Rows,
     StateActionNet,
+    TransitionRows,
     ends_epoch,
     mismatch,
     per_dimension,
@@ -34,7 +34,7 @@ from mcat.translator.cycle.training import (
 )
 from mcat.translator.fit import require_same_spaces
 from mcat.translator.limits import require_limits
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise, seeded
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes
@@ -62,7 +62,7 @@ class CycleNetworks(nn.Module):
 
 
 class CycleTranslator(Translator):
-    """Psi, with what it was trained by."""
+    """Psi, with the networks it was trained by."""
 
     kind = "cycle"
 
@@ -80,22 +80,22 @@ class CycleTranslator(Translator):
         """Numbers in an action."""
         return self.networks.sizes[1]
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Psi's answer."""
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
+        """The actions into which Psi translates `action`."""
         return self.networks.to_target(obs, action)
 
     def header(self) -> dict[str, Any]:
-        """Sizes and config."""
+        """The sizes and the config of the networks, as JSON."""
         return {"sizes": self.networks.sizes, "config": asdict(self.networks.config)}
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
         config = CycleConfig(**from_json(header["config"]))
         return cls(CycleNetworks(tuple(header["sizes"]), config))
 
     def modules(self) -> dict[str, nn.Module]:
-        """All networks."""
+        """The networks, by name."""
         return {"networks": self.networks}
 
 
@@ -109,22 +109,22 @@ class CycleTraining:
         rate = networks.config.learning_rates[0]
         self.adversary = Adversary(networks.discriminator, networks.config.pool, rate, rng)
 
-    def step(self, target: Rows, source_actions: Tensor) -> dict[str, Tensor]:
+    def step(self, target: TransitionRows, source_actions: Tensor) -> dict[str, Tensor]:
         """The adversary learns first, then Phi and Psi; the losses, not weighted."""
         proposed = self.networks.to_source(target.obs, target.action)
-        judged = self.adversary.learn(proposed, source_actions)
+        discriminator_loss = self.adversary.learn(proposed, source_actions)
         losses = self.losses(target, proposed)
-        take_step(self.adam, self.networks.config.total(*losses.values()))
-        return {**losses, "discriminator": judged}
+        optimise(self.adam, self.networks.config.total(*losses.values()))
+        return {**losses, "discriminator": discriminator_loss}
 
-    def losses(self, target: Rows, proposed: Tensor) -> dict[str, Tensor]:
+    def losses(self, target: TransitionRows, proposed: Tensor) -> dict[str, Tensor]:
         """The three losses of a target batch whose actions Phi turned into `proposed`."""
         reached = self.networks.dynamics(target.obs, proposed)
         back = self.networks.to_target(target.obs, proposed)
         return {
             "dynamics cycle": (reached - target.after).abs().mean(),
             "domain cycle": (back - target.action).abs().mean(),
-            "adversarial": self.adversary.suspicion(proposed),
+            "adversarial": self.adversary.generator_loss(proposed),
         }
 
 
@@ -143,10 +143,9 @@ def fit_cycle(
     config = config or CycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (
-        [Rows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
+        [TransitionRows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
     )
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
+    with seeded(rng):
         networks = CycleNetworks((source.observation_size, source.action_size), config)
     translator = CycleTranslator(networks)
     log = LossLog(translator.report)
@@ -168,7 +167,7 @@ def fit_cycle(
 
 
 @torch.no_grad()
-def _judge(translator: CycleTranslator, source: Rows, target: Rows) -> None:
+def _judge(translator: CycleTranslator, source: TransitionRows, target: TransitionRows) -> None:
     """Errors on held-out episodes, in spreads of change; actions as shares of half their range."""
     networks, report = translator.networks, translator.report
     change = spread_of_change(source)
@@ -176,6 +175,7 @@ def _judge(translator: CycleTranslator, source: Rows, target: Rows) -> None:
     report.forward_error = per_dimension(predicted, source.after, change).tolist()
     proposed = networks.to_source(target.obs, target.action)
     back = networks.to_target(target.obs, proposed)
+    translated = translator.translate_tensors(source.obs, source.action)
 
     def error_of(action: Tensor) -> float:
         return mismatch(networks.dynamics(target.obs, action), target.after, change)
@@ -185,5 +185,5 @@ def _judge(translator: CycleTranslator, source: Rows, target: Rows) -> None:
         "untranslated": error_of(target.action),
         "translated": error_of(proposed),
         "round trip": float((back - target.action).abs().mean()),
-        "moved": float((translator.act(source.obs, source.action) - source.action).abs().mean()),
+        "moved": float((translated - source.action).abs().mean()),
     }

@@ -27,8 +27,8 @@ from mcat.translator.configs import SpacesCycleConfig
 from mcat.translator.cycle.training import (
     EpochHook,
     LossLog,
-    Rows,
     StateActionNet,
+    TransitionRows,
     ends_epoch,
     mismatch,
     per_dimension,
@@ -36,7 +36,7 @@ from mcat.translator.cycle.training import (
     train_forward,
 )
 from mcat.translator.limits import require_limits
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise, seeded
 from mcat.translator.policy import Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence, require_fit
@@ -61,13 +61,13 @@ class SpacesNetworks(nn.Module):
         self.judge_target_action = discriminator(target[1])
 
     def set_hand_maps(self, correspondence: Correspondence) -> None:
-        """Where the maps start."""
+        """Let the maps start from those made by hand."""
         self.state_map.hand.copy_(torch.from_numpy(correspondence.state_to_source))
         self.to_source.hand.copy_(torch.from_numpy(correspondence.action_to_source))
         self.to_target.hand.copy_(torch.from_numpy(correspondence.action_to_target))
 
-    def set_scales(self, source: Rows, target: Rows) -> None:
-        """Each machine's states by their own mean and spread, as in the original."""
+    def set_scales(self, source: TransitionRows, target: TransitionRows) -> None:
+        """Scale each machine's states by their own mean and spread, as in the original."""
         scales = self.state_map.source_scale, self.state_map.target_scale
         for scale, rows in zip(scales, (source, target), strict=True):
             scale.fit(rows.obs)
@@ -106,13 +106,13 @@ class SpacesCycleTranslator(Translator):
             seen: NDArray[np.float32] = state_map.in_source_units(state_map(obs)).numpy()
         return seen
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """The mapped action; it does not depend on the state."""
         translated: Tensor = self.networks.to_target(action)
         return translated
 
     def header(self) -> dict[str, Any]:
-        """Sizes and config."""
+        """The sizes and the config of the networks, as JSON."""
         return {
             "source": self.networks.source_sizes,
             "target": self.networks.target_sizes,
@@ -121,12 +121,12 @@ class SpacesCycleTranslator(Translator):
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
         config = SpacesCycleConfig(**from_json(header["config"]))
         return cls(SpacesNetworks(tuple(header["source"]), tuple(header["target"]), config))
 
     def modules(self) -> dict[str, nn.Module]:
-        """All networks."""
+        """The networks, by name."""
         return {"networks": self.networks}
 
 
@@ -159,46 +159,46 @@ class SpacesTraining:
             "target action cycle": config.action_cycle_weight,
         }
 
-    def state_turn(self, source: Rows, target: Rows) -> dict[str, Tensor]:
+    def state_turn(self, source: TransitionRows, target: TransitionRows) -> dict[str, Tensor]:
         """One step of the state adversary, then of G; the losses, not weighted."""
         mapped, after = (self.networks.state_map(obs) for obs in (target.obs, target.after))
-        judged = self.states.learn(mapped, source.obs)
+        discriminator_loss = self.states.learn(mapped, source.obs)
         with torch.no_grad():
             action = self.networks.to_source(target.action)
         losses = self.dynamics_losses(mapped, action, after)
-        losses["state adversarial"] = self.states.suspicion(mapped)
-        take_step(self.state_adam, self.total(losses))
-        return {**losses, "state discriminator": judged}
+        losses["state adversarial"] = self.states.generator_loss(mapped)
+        optimise(self.state_adam, self.total(losses))
+        return {**losses, "state discriminator": discriminator_loss}
 
-    def action_turn(self, source: Rows, target: Rows) -> dict[str, Tensor]:
+    def action_turn(self, source: TransitionRows, target: TransitionRows) -> dict[str, Tensor]:
         """One step of the action adversaries, then of the action maps; the losses."""
         to_source, to_target = self.networks.to_source, self.networks.to_target
         there, here = to_target(source.action), to_source(target.action)
-        judged = {
+        discriminator_losses = {
             "source action discriminator": self.source_actions.learn(here, source.action),
             "target action discriminator": self.target_actions.learn(there, target.action),
         }
         with torch.no_grad():
             mapped, after = (self.networks.state_map(obs) for obs in (target.obs, target.after))
         losses = self.dynamics_losses(mapped, here, after) | {
-            "source action adversarial": self.source_actions.suspicion(here),
-            "target action adversarial": self.target_actions.suspicion(there),
+            "source action adversarial": self.source_actions.generator_loss(here),
+            "target action adversarial": self.target_actions.generator_loss(there),
             "source action cycle": (to_source(there) - source.action).abs().mean(),
             "target action cycle": (to_target(here) - target.action).abs().mean(),
         }
-        take_step(self.action_adam, self.total(losses))
-        return losses | judged
+        optimise(self.action_adam, self.total(losses))
+        return losses | discriminator_losses
 
     def dynamics_losses(self, mapped: Tensor, action: Tensor, after: Tensor) -> dict[str, Tensor]:
         """What couples states and actions: where F1 says that mapped actions lead."""
         reached = self.networks.dynamics(mapped, action)
         return {
             "dynamics cycle": (reached - after).abs().mean(),
-            "next state adversarial": self.states.suspicion(reached),
+            "next state adversarial": self.states.generator_loss(reached),
         }
 
     def total(self, losses: dict[str, Tensor]) -> Tensor:
-        """Their weighted sum."""
+        """The weighted sum of the losses."""
         return torch.stack([self.weights[name] * loss for name, loss in losses.items()]).sum()
 
 
@@ -219,10 +219,9 @@ def fit_cycle_spaces(
     config = config or SpacesCycleConfig()
     rng = np.random.default_rng(seed)
     (source_rows, source_test), (target_rows, target_test) = (
-        [Rows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
+        [TransitionRows.of(part) for part in split_episodes(task, rng)] for task in (source, target)
     )
-    with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-        torch.manual_seed(int(rng.integers(2**31)))
+    with seeded(rng):
         networks = SpacesNetworks(sizes[0], sizes[1], config)
     networks.set_hand_maps(correspondence)
     networks.set_scales(source_rows, target_rows)
@@ -236,22 +235,22 @@ def fit_cycle_spaces(
     return translator
 
 
-def _normalised(networks: SpacesNetworks, rows: Rows) -> Rows:
+def _normalised(networks: SpacesNetworks, rows: TransitionRows) -> TransitionRows:
     scale = networks.state_map.source_scale
-    return Rows(scale(rows.obs), rows.action, scale(rows.after))
+    return TransitionRows(scale(rows.obs), rows.action, scale(rows.after))
 
 
 def _take_turns(
     translator: SpacesCycleTranslator,
-    source: Rows,
-    target: Rows,
+    source: TransitionRows,
+    target: TransitionRows,
     rng: np.random.Generator,
     log: LossLog,
     *,
     quiet: bool,
     on_epoch: EpochHook | None,
 ) -> None:
-    """Rounds of [G, then the action maps]."""
+    """Train in rounds of G, then the action maps."""
     config = translator.networks.config
     training = SpacesTraining(translator.networks, rng)
     turns = [training.state_turn, training.action_turn] * config.rounds
@@ -270,7 +269,9 @@ def _take_turns(
 
 
 @torch.no_grad()
-def _judge(translator: SpacesCycleTranslator, source: Rows, target: Rows) -> None:
+def _judge(
+    translator: SpacesCycleTranslator, source: TransitionRows, target: TransitionRows
+) -> None:
     """Errors on held-out episodes in spreads of the source's change: of the hand map, and learned.
 
     The second can also fall because G makes all states alike: look at how far it moved them.

@@ -13,7 +13,7 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import BaselineConfig
-from mcat.translator.networks import Normaliser, mlp, take_step
+from mcat.translator.networks import Normaliser, mlp, optimise
 from mcat.translator.policy import Translator
 from mcat.translator.report import FitReport
 
@@ -25,8 +25,8 @@ it is for callers to do.
 """
 
 
-class Rows(NamedTuple):
-    """Transitions, one a row."""
+class TransitionRows(NamedTuple):
+    """Transitions as tensors, one a row."""
 
     obs: Tensor
     action: Tensor
@@ -38,10 +38,10 @@ class Rows(NamedTuple):
         columns = task.observations, task.actions, task.next_observations
         return cls(*(torch.tensor(column) for column in columns))
 
-    def draw(self, rng: np.random.Generator, n: int) -> Rows:
-        """Some of them, uniformly and with replacement."""
+    def draw(self, rng: np.random.Generator, n: int) -> TransitionRows:
+        """Some of the rows, drawn uniformly and with replacement."""
         chosen = torch.from_numpy(rng.integers(len(self.obs), size=n))
-        return Rows(*(column[chosen] for column in self))
+        return TransitionRows(*(column[chosen] for column in self))
 
 
 class StateActionNet(nn.Module):
@@ -58,7 +58,7 @@ class StateActionNet(nn.Module):
         self.trunk = mlp(2 * embedding[-1], hidden, outputs, "relu")
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Outputs `(n, outputs)`."""
+        """The outputs `(n, outputs)` for states and actions."""
         parts = self.embed_obs(obs), self.embed_action(action)
         out: Tensor = self.trunk(torch.cat(parts, dim=1))
         return out
@@ -107,7 +107,7 @@ def ends_epoch(step: int, steps: int, epochs: int) -> bool:
 
 def train_forward(
     network: StateActionNet,
-    rows: Rows,
+    rows: TransitionRows,
     config: BaselineConfig,
     rng: np.random.Generator,
     log: LossLog,
@@ -121,7 +121,7 @@ def train_forward(
         for step in scheduled([adam], steps, config.forward_learning_rates):
             batch = rows.draw(rng, config.batch_size)
             loss = (network(batch.obs, batch.action) - batch.after).abs().mean()
-            take_step(adam, loss)
+            optimise(adam, loss)
             log.add({"forward model": loss})
             progress.advance()
             if ends_epoch(step, steps, config.epochs):
@@ -129,7 +129,7 @@ def train_forward(
     network.requires_grad_(False)
 
 
-def spread_of_change(rows: Rows) -> Normaliser:
+def spread_of_change(rows: TransitionRows) -> Normaliser:
     """The scale in which reports give errors."""
     scale = Normaliser(rows.obs.shape[1])
     scale.fit(rows.after - rows.obs)

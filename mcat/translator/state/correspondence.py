@@ -78,15 +78,10 @@ class Correspondence:
         return act
 
     @classmethod
-    def identity(cls, states: int, actions: int) -> Self:
-        """Everything means the same on both machines."""
-        return cls.mirror(states, actions, state_axes=(), action_axes=())
-
-    @classmethod
     def mirror(
         cls, states: int, actions: int, *, state_axes: Iterable[int], action_axes: Iterable[int]
     ) -> Self:
-        """These states and actions are negated, the others the same."""
+        """A correspondence in which these states and actions are negated, the others the same."""
         signs = np.ones(states, np.float32), np.ones(actions, np.float32)
         for sign, axes in zip(signs, (state_axes, action_axes), strict=True):
             sign[list(axes)] = -1
@@ -124,7 +119,7 @@ class Correspondence:
 
     @classmethod
     def read(cls, path: StrPath) -> Self:
-        """From a JSON object with the arguments of `from_indices`."""
+        """Read a JSON object with the arguments of `from_indices`."""
         content = read_json(path)
         names = [field.name for field in fields(cls)]
         if not isinstance(content, dict) or sorted(content) != sorted(names):
@@ -189,7 +184,7 @@ def find_correspondence(
     """One of `CORRESPONDENCES` or the one in a JSON file, if it fits the machines.
 
     Args:
-        name_or_path: Which.
+        name_or_path: The name of a correspondence, or the path of its file.
         source_sizes: Numbers in a state and in an action of the source.
         target_sizes: The same of the target.
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mcat.translator.networks import Normaliser, mlp, silence
+from mcat.translator.networks import Normaliser, mlp, zero_last_layer
 
 INSIDE = 0.999  # hand-mapped actions are kept this far inside, where tanh has an inverse
 
@@ -25,10 +25,10 @@ class StateMap(nn.Module):
         self.source_scale, self.target_scale = Normaliser(source), Normaliser(target)
         self.register_buffer("hand", torch.zeros(source, target))
         self.correction = mlp(target, hidden, source, "relu")
-        silence(self.correction)
+        zero_last_layer(self.correction)
 
     def by_hand(self, obs: Tensor) -> Tensor:
-        """What the hand map says."""
+        """The states that the hand map alone gives, normalised."""
         normalised: Tensor = self.source_scale(obs @ self.hand.T)
         return normalised * self.source_scale.moves
 
@@ -51,10 +51,10 @@ class ActionMap(nn.Module):
         super().__init__()
         self.register_buffer("hand", torch.zeros(outputs, inputs))
         self.correction = mlp(inputs, hidden, outputs, "relu")
-        silence(self.correction)
+        zero_last_layer(self.correction)
 
     def by_hand(self, action: Tensor) -> Tensor:
-        """What the hand map says."""
+        """The actions that the hand map alone gives."""
         return (action @ self.hand.T).clamp(-INSIDE, INSIDE)
 
     def forward(self, action: Tensor) -> Tensor:

@@ -21,14 +21,14 @@ from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.configs import StateConfig
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import Normaliser, mlp, silence, take_step
+from mcat.translator.networks import Normaliser, mlp, optimise, seeded, zero_last_layer
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence
 from mcat.translator.windows import Windows, sample_windows
 
 POOL = 4096  # states that the adversary remembers of either kind
 MISMATCH = "mismatch of translated transitions"
-STRANGE = 5.0  # spreads from the mean beyond which it sees no difference
+CLIP_STDS = 5.0  # spreads from the mean beyond which it sees no difference
 
 
 class Maps(nn.Module):
@@ -59,10 +59,10 @@ class Maps(nn.Module):
         self.state_to_target = mlp(states, hidden, target_states, "relu")
         self.action = mlp(states + actions, hidden, target_actions, "relu")
         for network in (self.state_to_source, self.state_to_target, self.action):
-            silence(network)
+            zero_last_layer(network)
 
     def set_guess(self, guess: Correspondence) -> None:
-        """Start from these maps."""
+        """Let the maps start from `guess`."""
         self.guess_state_to_source.copy_(torch.from_numpy(guess.state_to_source))
         self.guess_state_to_target.copy_(torch.from_numpy(guess.state_to_target))
         self.guess_action.copy_(torch.from_numpy(guess.action_to_target))
@@ -73,7 +73,7 @@ class Maps(nn.Module):
         return _add(states @ self.guess_state_to_source.T, learned, self.source_scale)
 
     def to_target(self, states: Tensor) -> Tensor:
-        """The inverse of G."""
+        """The inverse of G: states of the target for states of the source."""
         learned = self.state_to_target(self.source_scale(states))
         return _add(states @ self.guess_state_to_target.T, learned, self.target_scale)
 
@@ -93,7 +93,7 @@ def distance(one: Tensor, two: Tensor, scale: Normaliser) -> Tensor:
     return ((one - two) / scale.std)[..., scale.moves].abs().mean()
 
 
-class Losses(NamedTuple):
+class MapLosses(NamedTuple):
     """What the maps are judged by, not weighed; see `StateConfig`."""
 
     adversarial: Tensor
@@ -119,8 +119,7 @@ class StateTraining:
     ) -> None:
         self.model, self.source, self.target, self.config = model, source, target, config
         self.rng = np.random.default_rng(seed)
-        with torch.random.fork_rng(devices=[]):  # torch.nn draws initial weights from global state
-            torch.manual_seed(int(self.rng.integers(2**31)))
+        with seeded(self.rng):
             self.maps = Maps(guess.source_sizes, guess.target_sizes, config.hidden)
             critic = discriminator(source.observation_size)
         self.adversary = Adversary(critic, POOL, config.learning_rate, self.rng)
@@ -129,7 +128,7 @@ class StateTraining:
         self.maps.target_scale.load_state_dict(model.obs_scale.state_dict())
 
     def run(self, *, quiet: bool = False) -> FitReport:
-        """All steps; the maps are then frozen."""
+        """Take all steps, then freeze the maps."""
         maps = self.maps
         steps = self.config.steps
         adam = torch.optim.Adam(maps.parameters(), self.config.learning_rate, fused=True)
@@ -140,10 +139,12 @@ class StateTraining:
             for step in range(1, steps + 1):
                 rows, states = self.sample(self.config.batch_size)
                 with torch.no_grad():
-                    made = maps.to_source(states)
-                self.adversary.learn(self.judged(made), self.judged(rows.obs))
+                    fake = maps.to_source(states)
+                self.adversary.learn(
+                    self.discriminator_inputs(fake), self.discriminator_inputs(rows.obs)
+                )
                 losses = self.losses(rows, states)
-                take_step(adam, self.total(losses))
+                optimise(adam, self.total(losses))
                 decay.step()
                 progress.advance(1)
                 if step % 250 and step != steps:
@@ -168,16 +169,16 @@ class StateTraining:
         states = self.target.sample_transitions(self.rng, n).observations
         return rows, torch.from_numpy(states)
 
-    def judged(self, states: Tensor) -> Tensor:
+    def discriminator_inputs(self, states: Tensor) -> Tensor:
         """States of the source as the adversary sees them.
 
         Clipped: a number that hardly moved on the source and does on the target (an object that
-        gets pushed) would give all made-up states away, and teach nothing about the others.
+        gets pushed) would give all fake states away, and teach nothing about the others.
         """
         scaled: Tensor = self.maps.source_scale(states)
-        return scaled.clamp(-STRANGE, STRANGE)
+        return scaled.clamp(-CLIP_STDS, CLIP_STDS)
 
-    def losses(self, rows: Windows, target_states: Tensor) -> Losses:
+    def losses(self, rows: Windows, target_states: Tensor) -> MapLosses:
         """All losses of the maps for transitions of the source and states of the target."""
         maps, source, target = self.maps, self.maps.source_scale, self.maps.target_scale
         there, back = maps.to_source(target_states), maps.to_target(rows.obs)
@@ -185,8 +186,8 @@ class StateTraining:
         clipped = proposed.clamp(-1, 1)
         # F sees the clipped action, its gradient reaches the unclipped one, as in action.py.
         action = proposed + (clipped - proposed).detach()
-        return Losses(
-            adversarial=self.adversary.suspicion(self.judged(there)),
+        return MapLosses(
+            adversarial=self.adversary.generator_loss(self.discriminator_inputs(there)),
             back=distance(maps.to_target(there), target_states, target)
             + distance(maps.to_source(back), rows.obs, source),
             transition=self.transition_error(rows, action),
@@ -216,8 +217,8 @@ class StateTraining:
         error: Tensor = (mean - scale(steps[:, -1]))[:, scale.moves].abs().mean()
         return error
 
-    def total(self, losses: Losses) -> Tensor:
-        """The weighed sum."""
+    def total(self, losses: MapLosses) -> Tensor:
+        """The weighed sum of the losses."""
         config = self.config
         transition = (
             losses.transition + losses.overshoot + config.action_proximity * losses.action_moved

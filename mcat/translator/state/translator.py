@@ -46,18 +46,18 @@ class StateTranslator(Translator):
         return self.maps.guess_action.shape[1]
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
-        """States of the source, as G has them."""
+        """States of the source that G takes these for."""
         obs = torch.tensor(super().view(observations))
         with torch.no_grad():
             seen: NDArray[np.float32] = self.maps.to_source(obs).numpy()
         return seen
 
-    def act(self, obs: Tensor, action: Tensor) -> Tensor:
-        """H's answer at the states that the source policy saw."""
+    def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
+        """The actions into which H translates `action` at the states that the source policy saw."""
         return self.maps.propose(self.maps.to_source(obs), action).clamp(-1, 1)
 
     def header(self) -> dict[str, Any]:
-        """Sizes."""
+        """The sizes of the networks, as JSON."""
         states = self.maps.guess_state_to_source.shape[0]
         return {
             "source_sizes": [states, self.source_action_size],
@@ -67,13 +67,13 @@ class StateTranslator(Translator):
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
-        """An untrained one."""
+        """An untrained translator of the sizes that `header` names."""
         return cls(
             Maps(**{k: tuple(header[k]) for k in ("source_sizes", "target_sizes", "hidden")})
         )
 
     def modules(self) -> dict[str, nn.Module]:
-        """G, its inverse and H."""
+        """The maps, which hold G, its inverse and H, by name."""
         return {"maps": self.maps}
 
 

@@ -207,7 +207,7 @@ def test_the_loss_by_hand():
     """A model that says 0 of everything in units of the spread, and two payments ±1 of it away."""
     episodes, _ = logs([10, 10], 10)
     segments = paid_segments(with_rewards(episodes, np.repeat([0, 30, 0, 50], [9, 1, 9, 1])), 10)
-    assert segments.wages.tolist() == [3, 5]  # mean 4, spread 1
+    assert segments.step_rewards.tolist() == [3, 5]  # mean 4, spread 1
     learner = model(steps=4)
     for name, tensor in learner.tensors().items():
         if name.startswith("network/"):
@@ -223,9 +223,9 @@ def test_a_short_segment_is_taken_whole(length):
     whole = paid_segments(episodes, length)
     learner = model(segments=3, steps=16)
     learner.fit_scales(episodes, whole)
-    expected = (learner.rewards(*columns_of(episodes)).mean() - whole.wages.item()) ** 2
+    expected = (learner.rewards(*columns_of(episodes)).mean() - whole.step_rewards.item()) ** 2
     loss = learner.step(episodes, whole, np.random.default_rng(0))
-    torch.testing.assert_close(loss, expected)  # the spread of a single wage counts as 1
+    torch.testing.assert_close(loss, expected)  # the spread of a single step reward counts as 1
 
 
 def test_a_long_segment_gives_one_step_of_each_part_and_each_step_in_the_end():

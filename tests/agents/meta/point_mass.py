@@ -1,4 +1,4 @@
-"""Point masses in a plane that must keep a speed: an `Arena` whose best policies are known.
+"""Point masses in a plane that must keep a speed: a `TaskSet` whose best policies are known.
 
 The actuators of each task turn and scale the push, so a policy must find out which machine it
 moves, and an action can be translated. Pushing at random, a mass with strong actuators comes near
@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from mcat.agents.configs import CreditConfig, ImitationConfig, SelectionConfig, TD3Config
-from mcat.agents.meta.algorithm import RANDOM, Arena, Round
+from mcat.agents.meta.algorithm import RANDOM, Round, TaskSet
 from mcat.agents.meta.config import MCATConfig, MetaTrainConfig
 from mcat.agents.meta.loop import MetaTrainer
 from mcat.agents.meta.mcat import MCAT
@@ -92,13 +92,13 @@ class PointMasses:
         return self._velocities.copy(), paid, np.zeros(self.num_envs, dtype=bool), over, {}
 
 
-def point_mass_arena(
+def point_mass_task_set(
     train: Sequence[Gain] = (STRONG, WEAK), test: Sequence[Gain] = (), reach: float = REACH
-) -> Arena:
+) -> TaskSet:
     """Masses with these actuators."""
     gains = [*train, *test]
     names = tuple(f"gain-{gain.size:g}-{gain.degrees:g}" for gain in gains)
-    return Arena(
+    return TaskSet(
         train=names[: len(train)],
         test=names[len(train) :],
         observation_size=2,
@@ -167,9 +167,9 @@ TINY = overlay(
 """Every part at work, none for long; memories overflow."""
 
 
-def tiny_arena() -> Arena:
+def tiny_task_set() -> TaskSet:
     """Two tasks to learn and one to look at; every velocity pays."""
-    return point_mass_arena((STRONG, WEAK), (Gain(1.5, 90.0),), reach=4.0)
+    return point_mass_task_set((STRONG, WEAK), (Gain(1.5, 90.0),), reach=4.0)
 
 
 def tiny_config(steps: int = 360, seed: int = 0, mcat: MCATConfig = TINY) -> MetaTrainConfig:
@@ -179,42 +179,42 @@ def tiny_config(steps: int = 360, seed: int = 0, mcat: MCATConfig = TINY) -> Met
     )
 
 
-def trainer(out: Path, config: MetaTrainConfig, arena: Arena) -> MetaTrainer:
+def trainer(out: Path, config: MetaTrainConfig, task_set: TaskSet) -> MetaTrainer:
     """As `metatrain` makes one."""
     out.mkdir(parents=True, exist_ok=True)
     seed = np.random.SeedSequence(config.seed, spawn_key=(0,))
-    return MetaTrainer(config, arena, MCAT(arena, config.mcat, seed), out)
+    return MetaTrainer(config, task_set, MCAT(task_set, config.mcat, seed), out)
 
 
-def random_round(arena: Arena, number: int) -> Round:
+def random_round(task_set: TaskSet, number: int) -> Round:
     """Random actions in every training task."""
     rng = np.random.default_rng(number)
-    shape = len(arena.train), arena.action_size
-    episodes = EpisodeStore(arena.observation_size, arena.action_size)
+    shape = len(task_set.train), task_set.action_size
+    episodes = EpisodeStore(task_set.observation_size, task_set.action_size)
     found = roll_out(
-        arena.make(range(len(arena.train))),
+        task_set.make(range(len(task_set.train))),
         lambda states: rng.uniform(-1, 1, shape),
         seed=np.random.SeedSequence(number),
         noise=(0.0, 0.0),
-        episodes=len(arena.train),
+        episodes=len(task_set.train),
     )
     for task, episode in enumerate(found):
         assert episode is not None
         episodes.append_episode(**episode, task=task)
-    step = (number + 1) * len(arena.train) * arena.horizon
-    return Round(step=step, episodes=episodes, drivers=(RANDOM,) * len(arena.train))
+    step = (number + 1) * len(task_set.train) * task_set.horizon
+    return Round(step=step, episodes=episodes, drivers=(RANDOM,) * len(task_set.train))
 
 
-def no_pulse(phase: str, done: int, total: int) -> None:
+def no_progress(phase: str, done: int, total: int) -> None:
     pass
 
 
-def mcat(config: MCATConfig = TINY, rounds: int = 2, arena: Arena | None = None) -> MCAT:
+def mcat(config: MCATConfig = TINY, rounds: int = 2, task_set: TaskSet | None = None) -> MCAT:
     """One that has seen some rounds and learned from the last."""
-    arena = arena or tiny_arena()
-    agent = MCAT(arena, config, np.random.SeedSequence(0))
+    task_set = task_set or tiny_task_set()
+    agent = MCAT(task_set, config, np.random.SeedSequence(0))
     for number in range(rounds):
-        agent.remember(random_round(arena, number))
+        agent.remember(random_round(task_set, number))
     if rounds:
-        agent.learn(no_pulse)
+        agent.learn(no_progress)
     return agent

@@ -98,7 +98,7 @@ def test_without_failures_nothing_is_written_about_them(tmp_path):
 
 def test_what_a_broken_machine_earned_does_not_count_against_its_driver():
     agent = mcat(rounds=0)
-    new = replace(random_round(agent.arena, 0), drivers=(SHARED, SHARED), failed=(None, 1))
+    new = replace(random_round(agent.task_set, 0), drivers=(SHARED, SHARED), failed=(None, 1))
     agent.remember(new)
     assert agent.selection.mean(0) is not None
     assert agent.selection.mean(1) is None

@@ -22,8 +22,8 @@ from tests.agents.meta.point_mass import (
     TINY,
     PointMasses,
     mcat,
-    tiny_arena,
     tiny_config,
+    tiny_task_set,
     trainer,
 )
 from tests.agents.meta.test_loop import (  # noqa: F401
@@ -125,10 +125,10 @@ def test_the_metrics_tell_which_credit_was_used(clean):
 def test_whole_episodes_are_collected_as_if_there_were_no_lengths(tmp_path):
     play(tmp_path / "run", replace(CUT, steps=60, episode_lengths=None))
     (new,) = load_rounds(tmp_path / "run" / "replay", [None])
-    arena = tiny_arena()
-    agent = MCAT(arena, FAST, np.random.SeedSequence(0, spawn_key=(0,)))
+    task_set = tiny_task_set()
+    agent = MCAT(task_set, FAST, np.random.SeedSequence(0, spawn_key=(0,)))
     expected = roll_out(
-        arena.make(range(2)),
+        task_set.make(range(2)),
         agent.explorer(agent.plan()),
         seed=np.random.SeedSequence(0, spawn_key=(1, 0)),
         noise=(0.0, 0.0),
@@ -147,7 +147,7 @@ def test_evaluation_runs_whole_episodes_whatever_is_collected(tmp_path, monkeypa
     )
     agent = mcat(FAST)
     steps.clear()
-    Evaluation(tiny_arena(), 2, seed=0).run(agent)
+    Evaluation(tiny_task_set(), 2, seed=0).run(agent)
     assert len(steps) == HORIZON
 
 
@@ -177,9 +177,11 @@ def test_where_episodes_end_by_themselves_the_mean_stays():
 
 
 def test_payments_that_no_model_shares_out_need_whole_periods(tmp_path):
-    arena = replace(tiny_arena(), delay=7)  # a round's last piece would end between two payments
+    task_set = replace(
+        tiny_task_set(), delay=7
+    )  # a round's last piece would end between two payments
     config = replace(CUT, mcat=overlay(FAST, {"credit.kind": "none"}))
     with pytest.raises(UsageError, match="episode-lengths"):
-        trainer(tmp_path / "run", config, arena)
-    trainer(tmp_path / "run", replace(config, episode_lengths=None), arena)
-    trainer(tmp_path / "run", CUT, arena)
+        trainer(tmp_path / "run", config, task_set)
+    trainer(tmp_path / "run", replace(config, episode_lengths=None), task_set)
+    trainer(tmp_path / "run", CUT, task_set)

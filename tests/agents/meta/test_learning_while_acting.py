@@ -11,19 +11,19 @@ from mcat.agents.meta.updates import PolicyUpdates, encode_all
 from mcat.config import overlay
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken, roll_out
-from tests.agents.meta.point_mass import HORIZON, PointMasses, mcat, no_pulse, tiny_arena
+from tests.agents.meta.point_mass import HORIZON, PointMasses, mcat, no_progress, tiny_task_set
 from tests.agents.meta.test_fast_loop import FAST
 
 
-def act(agent: MCAT, watch) -> EpisodeStore:
+def act(agent: MCAT, after_step) -> EpisodeStore:
     """One round of both tasks, with something called after every step."""
     found = roll_out(
-        agent.arena.make(range(2)),
+        agent.task_set.make(range(2)),
         agent.explorer(agent.plan()),
         seed=np.random.SeedSequence(7),
         noise=(0.0, 0.0),
         episodes=2,
-        after=watch,
+        after=after_step,
     )
     episodes = EpisodeStore(2, 2)
     for task, episode in enumerate(found):
@@ -33,7 +33,7 @@ def act(agent: MCAT, watch) -> EpisodeStore:
 
 def ready(**changes) -> tuple[MCAT, PolicyUpdates]:
     agent = mcat(overlay(FAST, changes))
-    agent.prepare(no_pulse)
+    agent.prepare(no_progress)
     assert agent._updates is not None
     return agent, agent._updates
 
@@ -43,11 +43,11 @@ def test_every_step_is_in_the_next_batches_as_it_happened():
     before = len(agent.replay)
     moments: list[int] = []
 
-    def watch(taken: Taken) -> None:
-        agent.watch(taken, no_pulse)
+    def after_step(taken: Taken) -> None:
+        agent.after_step(taken, no_progress)
         moments.append(updates._count - before)
 
-    new = act(agent, watch)
+    new = act(agent, after_step)
     assert moments == list(range(2, 2 * HORIZON + 1, 2))  # both tasks, after each of their steps
     # The rows alternate between the tasks, the episodes follow one another.
     places = np.arange(2 * HORIZON).reshape(2, HORIZON).T.ravel()
@@ -71,21 +71,24 @@ def test_there_are_as_many_updates_as_configured_and_they_come_step_by_step(per_
     agent, updates = ready(updates_per_step=per_step)
     done: list[int] = []
 
-    def watch(taken: Taken) -> None:
-        agent.watch(taken, no_pulse)
+    def after_step(taken: Taken) -> None:
+        agent.after_step(taken, no_progress)
         done.append(updates.done)
 
-    act(agent, watch)
+    act(agent, after_step)
     assert done == [max(1, round(2 * step * per_step)) for step in range(1, HORIZON + 1)]
     assert agent.learner.updates == done[-1]  # `mcat` made none: this preset does not learn after
-    assert np.isfinite(agent.learn(no_pulse)["losses/critic"])
+    assert np.isfinite(agent.learn(no_progress)["losses/critic"])
     assert agent.learner.updates == done[-1]
     assert agent._updates is None
 
 
 def test_a_payment_is_not_looked_at_before_the_credit_was_fitted_to_it():
     agent, updates = ready(**{"credit.kind": "ridge"})
-    act(agent, lambda taken: agent.watch(taken._replace(rewards=taken.rewards * np.nan), no_pulse))
+    act(
+        agent,
+        lambda taken: agent.after_step(taken._replace(rewards=taken.rewards * np.nan), no_progress),
+    )
     assert updates._rows.reward[: updates._count].isfinite().all()
     assert updates.sums.isfinite().all()
 
@@ -93,7 +96,7 @@ def test_a_payment_is_not_looked_at_before_the_credit_was_fitted_to_it():
 def test_shares_of_payments_to_come_are_not_guessed():
     agent, updates = ready(**{"credit.kind": "uniform"})
     before = updates._count
-    act(agent, lambda taken: agent.watch(taken, no_pulse))
+    act(agent, lambda taken: agent.after_step(taken, no_progress))
     assert updates._count == before == len(agent.replay)
     assert updates.seen == 2 * HORIZON
     assert updates.done == 10
@@ -103,10 +106,10 @@ def test_steps_of_episodes_that_are_over_or_went_wrong_are_left_out():
     agent, updates = ready()
     before = updates._count
 
-    def watch(taken: Taken) -> None:
-        agent.watch(taken._replace(running=np.array([True, False])), no_pulse)
+    def after_step(taken: Taken) -> None:
+        agent.after_step(taken._replace(running=np.array([True, False])), no_progress)
 
-    new = act(agent, watch)
+    new = act(agent, after_step)
     assert updates._count == before + HORIZON
     found = updates._rows.action[before : updates._count].numpy()
     assert np.array_equal(found, new.task(0).actions)
@@ -114,10 +117,10 @@ def test_steps_of_episodes_that_are_over_or_went_wrong_are_left_out():
 
 def test_models_are_learned_before_the_round_and_policies_during_it():
     agent = mcat(FAST, rounds=0)
-    assert agent.prepare(no_pulse) == {}  # nothing to learn from yet
+    assert agent.prepare(no_progress) == {}  # nothing to learn from yet
     agent = mcat(overlay(FAST, {"credit.kind": "ridge"}))
     before = {name: tensor.clone() for name, tensor in agent.tensors().items()}
-    found = agent.prepare(no_pulse)
+    found = agent.prepare(no_progress)
     changed = {n for n, t in agent.tensors().items() if n in before and not before[n].equal(t)}
     assert {name.partition("/")[0] for name in changed} == {"models"}
     assert np.isfinite(found["losses/forward"])
@@ -126,9 +129,9 @@ def test_models_are_learned_before_the_round_and_policies_during_it():
 
 def test_rolling_out_tells_which_episodes_take_part():
     steps: list[Taken] = []
-    arena = tiny_arena()
+    task_set = tiny_task_set()
     found = roll_out(
-        arena.make(range(2)),
+        task_set.make(range(2)),
         None,
         seed=np.random.SeedSequence(0),
         noise=(0.0, 0.0),
@@ -157,7 +160,7 @@ def test_a_state_beyond_float32_is_not_learned_from(monkeypatch):
     with np.errstate(over="ignore"):
         found = list(
             roll_out(
-                tiny_arena().make(range(2)),
+                tiny_task_set().make(range(2)),
                 None,
                 seed=np.random.SeedSequence(0),
                 noise=(0.0, 0.0),

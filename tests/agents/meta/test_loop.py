@@ -17,7 +17,7 @@ import pytest
 
 from mcat import safe_io
 from mcat.agents.meta import run as entry
-from mcat.agents.meta.algorithm import Arena
+from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.config import PRESETS, MetaTrainConfig
 from mcat.agents.meta.evaluation import Evaluation
 from mcat.agents.meta.rounds import load_rounds, save_round
@@ -37,8 +37,8 @@ from tests.agents.meta.point_mass import (
     TINY,
     PointMasses,
     random_round,
-    tiny_arena,
     tiny_config,
+    tiny_task_set,
     trainer,
 )
 
@@ -54,7 +54,7 @@ def small_and_fast():
 def play(out: Path, config: MetaTrainConfig, *, resume: bool = False) -> list[str]:
     """A run to its end, or on to it; returns what was announced."""
     said: list[str] = []
-    work = trainer(out, config, tiny_arena())
+    work = trainer(out, config, tiny_task_set())
     if resume:
         work.restore(said.append)
     with Interrupts() as stop:
@@ -99,22 +99,22 @@ def test_metrics_and_episodes_say_what_happened(clean):
     metrics, episodes = rows(out / "metrics.csv"), rows(out / "episodes.csv")
     assert [int(row["step"]) for row in metrics] == [60, 120, 180, 240, 300, 360]
     assert [int(row["iteration"]) for row in metrics] == [1, 2, 3, 4, 5, 6]
-    arena = tiny_arena()
+    task_set = tiny_task_set()
     for row in metrics:
         own = [e for e in episodes if e["iteration"] == row["iteration"]]
-        assert [e["task"] for e in own] == list(arena.train)
+        assert [e["task"] for e in own] == list(task_set.train)
         assert np.mean([float(e["return"]) for e in own]) == pytest.approx(
             float(row["collect/return"])
         )
-        transferred = np.mean([e["driver"] in arena.train for e in own])
+        transferred = np.mean([e["driver"] in task_set.train for e in own])
         assert transferred == float(row["collect/transferred"])
         assert (row["eval/train"] == "nan") == (int(row["iteration"]) % 2 == 1)
-        by_task = [float(row[f"eval/train/{name}"]) for name in arena.train]
+        by_task = [float(row[f"eval/train/{name}"]) for name in task_set.train]
         np.testing.assert_allclose(np.mean(by_task), float(row["eval/train"]))
     assert {e["driver"] for e in episodes[:2]} == {"random"}
     drivers = {e["driver"] for e in episodes[2:]}
     assert "shared" in drivers  # both kinds happened
-    assert drivers & set(arena.train)
+    assert drivers & set(task_set.train)
     assert float(metrics[-1]["time/seconds"]) > 0
     learned = [name for name in metrics[0] if name.startswith(("losses/", "model/"))]
     assert len(learned) == 10
@@ -127,9 +127,9 @@ def test_the_saved_policy_earns_what_the_last_row_says(clean):
     assert policy.metadata["step"] == 360
 
     class Saved:
-        deployed = staticmethod(policy.begin)
+        acting_policy = staticmethod(policy.start_episode)
 
-    found = Evaluation(tiny_arena(), 2, seed=0).run(Saved())
+    found = Evaluation(tiny_task_set(), 2, seed=0).run(Saved())
     last = rows(out / "metrics.csv")[-1]
     assert {name: repr(value) for name, value in found.items()} == {k: last[k] for k in found}
     assert policy.metadata["returns"] == found
@@ -144,15 +144,15 @@ def test_the_best_policy_is_that_of_the_best_evaluation(clean):
 
 def test_contexts_come_with_the_numbers_of_their_tasks(clean):
     arrays, header = load_safetensors(clean[0] / "contexts.safetensors")
-    assert header["names"] == list(tiny_arena().names)
+    assert header["names"] == list(tiny_task_set().names)
     assert header["step"] == 360
     assert arrays["contexts"].shape == (len(arrays["tasks"]), 3)
     assert set(arrays["tasks"].tolist()) == {0, 1, 2}
 
 
 def test_rounds_come_back_as_they_were_written(tmp_path):
-    arena = tiny_arena()
-    written = [random_round(arena, number) for number in range(3)]
+    task_set = tiny_task_set()
+    written = [random_round(task_set, number) for number in range(3)]
     seals = [save_round(tmp_path, number, one) for number, one in enumerate(written, start=1)]
     for before, after in zip(written, load_rounds(tmp_path, seals), strict=True):
         assert (after.step, after.drivers) == (before.step, before.drivers)
@@ -164,7 +164,7 @@ def test_rounds_come_back_as_they_were_written(tmp_path):
 
 
 def test_a_round_that_lacks_something_is_refused(tmp_path):
-    save_round(tmp_path, 1, random_round(tiny_arena(), 0))
+    save_round(tmp_path, 1, random_round(tiny_task_set(), 0))
     path = tmp_path / "round-00001.safetensors"
     arrays, header = load_safetensors(path)
     for bad_arrays, bad_header in (
@@ -302,7 +302,7 @@ def go_on(out: Path, changes=(), notify=ignore):
 @pytest.fixture
 def point_masses(monkeypatch):
     """`metatrain` itself, with point masses in place of the family's robots."""
-    monkeypatch.setattr(Arena, "of", staticmethod(lambda family: tiny_arena()))
+    monkeypatch.setattr(TaskSet, "of", staticmethod(lambda family: tiny_task_set()))
     monkeypatch.setattr(entry, "GOOD_ENOUGH", {})
 
 
@@ -323,9 +323,9 @@ def test_metatrain_in_two_parts_makes_the_run_of_the_trainer(tmp_path, clean, po
     record = json.loads((out / "run.json").read_text())
     assert record["config"] == to_json(tiny_config())
     assert (record["kind"], record["preset"]) == ("metatrain", "tiny")
-    assert record["arena"]["train"] == list(tiny_arena().train)
+    assert record["arena"]["train"] == list(tiny_task_set().train)
     assert {"command", "commit", "dirty", "versions", "host"} <= record.keys()
-    assert read_record(out).test == tiny_arena().test
+    assert read_record(out).test == tiny_task_set().test
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path, point_masses):
@@ -424,8 +424,8 @@ def test_only_one_process_works_on_a_run(tmp_path, point_masses):
 def test_the_smoke_preset_runs_on_real_robots_and_resumes(tmp_path):
     """A round of random actions, then one after which everything learns."""
     config = replace(PRESETS["smoke"], family="hopper-size")
-    arena = Arena.of(config.tasks)
-    per_round = len(arena.train) * arena.horizon
+    task_set = TaskSet.of(config.tasks)
+    per_round = len(task_set.train) * task_set.horizon
     config = overlay(config, {"steps": per_round, "mcat.start_steps": 2 * per_round})
     out = tmp_path / "run"
     metatrain(config, out, preset="smoke", quiet=True)
@@ -434,4 +434,4 @@ def test_the_smoke_preset_runs_on_real_robots_and_resumes(tmp_path):
     assert np.isfinite(float(last["eval/test"]))
     assert np.isfinite(float(last["losses/critic"]))
     policy = ContextPolicy.load(out / "policy.safetensors")
-    assert policy.observation_size == arena.observation_size
+    assert policy.observation_size == task_set.observation_size

@@ -21,8 +21,8 @@ from tests.agents.meta.point_mass import (
     WEAK,
     Gain,
     mcat,
-    no_pulse,
-    point_mass_arena,
+    no_progress,
+    point_mass_task_set,
     random_round,
 )
 
@@ -43,7 +43,7 @@ def exploration(agent: MCAT, sources, translate, online: bool = False, noise: fl
 
 @pytest.mark.parametrize("online", [False, True])
 def test_shared_rows_act_in_their_own_context_and_transferred_ones_by_h(online):
-    agent = mcat(arena=point_mass_arena((STRONG, WEAK, Gain(1.5, 90.0))))
+    agent = mcat(task_set=point_mass_task_set((STRONG, WEAK, Gain(1.5, 90.0))))
     features, policy = agent.models.model.features, agent.policy
     asked = []
 
@@ -52,14 +52,14 @@ def test_shared_rows_act_in_their_own_context_and_transferred_ones_by_h(online):
         return -0.5 * actions
 
     acting = exploration(agent, [None, 0, 1], translate, online)
-    deployed = policy.begin()  # its window sees the same states, and is told what was done
+    started = policy.start_episode()  # its window sees the same states, and is told what was done
     for step in range(4):
         states = np.random.default_rng(step).normal(size=(3, 2))
         inputs = torch.from_numpy(states).float()
-        deployed(states)
-        own = deployed.contexts
+        started(states)
+        own = started.contexts
         taken = acting(states)
-        deployed.took(taken)
+        started.took(taken)
         torch.testing.assert_close(torch.from_numpy(taken[0]), policy.act(inputs, own)[0])
         source_actions = policy.act(inputs[1:], features[[0, 1]])
         torch.testing.assert_close(torch.from_numpy(taken[1:]), -0.5 * source_actions)
@@ -90,10 +90,10 @@ def test_noise_is_as_wide_as_told_and_actions_stay_in_the_box():
 
 def test_plans_are_random_then_shared_then_transferred():
     agent = mcat(rounds=0)
-    names = agent.arena.train
+    names = agent.task_set.train
     assert agent.plan() == (RANDOM, RANDOM)
-    agent.remember(random_round(agent.arena, 0))  # start_steps are over
-    agent.learn(no_pulse)
+    agent.remember(random_round(agent.task_set, 0))  # start_steps are over
+    agent.learn(no_progress)
     assert agent.plan() == (SHARED, SHARED)  # returns of random actions do not count
     agent.selection.add(80, 0, None, 10.0)
     agent.selection.add(80, 1, None, 2.0)
@@ -104,11 +104,11 @@ def test_plans_are_random_then_shared_then_transferred():
 
 def test_a_transferred_round_asks_h_and_its_return_counts_for_the_pair():
     agent = mcat()
-    names = agent.arena.train
+    names = agent.task_set.train
     drivers = (SHARED, names[0])
     acting = agent.explorer(drivers)
     assert acting(np.zeros((2, 2))).shape == (2, 2)
-    round_ = replace(random_round(agent.arena, 2), drivers=drivers)
+    round_ = replace(random_round(agent.task_set, 2), drivers=drivers)
     agent.remember(round_)
     assert agent.selection.mean(0) == pytest.approx(round_.returns[0])
     assert agent.selection.mean(1, 0) == pytest.approx(round_.returns[1])
@@ -125,7 +125,7 @@ def test_without_transfer_h_is_never_made_nor_asked(monkeypatch):
     agent = mcat(replace(TINY, transfer=False))
     agent.selection.add(80, 0, None, 10.0)
     agent.selection.add(80, 1, None, 2.0)
-    found = agent.learn(no_pulse)
+    found = agent.learn(no_progress)
     agent.explorer(agent.plan())(np.zeros((2, 2)))
     assert np.isnan(found["model/mismatch_translated"])
     assert not [name for name in agent.tensors() if name.startswith("translator")]
@@ -152,12 +152,12 @@ def test_features_follow_the_episodes_of_their_task():
 def test_a_round_of_ten_is_held_out_and_never_trained_on(monkeypatch):
     agent = mcat(replace(TINY, replay_capacity=10**6), rounds=0)
     seen = []
-    monkeypatch.setattr(agent.models, "learn", lambda training, held_out, tick: seen.append(
+    monkeypatch.setattr(agent.models, "learn", lambda training, held_out, on_progress: seen.append(
         (training, held_out)) or _progress())  # fmt: skip
-    rounds = [random_round(agent.arena, number) for number in range(2 * HELD_OUT)]
+    rounds = [random_round(agent.task_set, number) for number in range(2 * HELD_OUT)]
     for new in rounds:
         agent.remember(new)
-    agent._learn_dynamics(no_pulse)
+    agent._learn_dynamics(no_progress)
     ((training, held_out),) = seen
     for task in range(2):
         starts = [new.episodes.task(task).observations[0] for new in rounds]
@@ -175,11 +175,11 @@ def _progress():
 def test_the_oldest_rounds_go_when_the_memory_is_full():
     agent = mcat(rounds=0)  # room for four
     for number in range(6):
-        agent.remember(random_round(agent.arena, number))
-        agent.learn(no_pulse)
+        agent.remember(random_round(agent.task_set, number))
+        agent.learn(no_progress)
     assert agent.replay.num_episodes == 8
     assert agent.rounds.tolist() == [2, 2, 3, 3, 4, 4, 5, 5]
-    wanted = random_round(agent.arena, 2).episodes
+    wanted = random_round(agent.task_set, 2).episodes
     assert np.array_equal(agent.replay.observations[: 2 * HORIZON], wanted.observations)
     assert len(agent.imitation) <= 100
 
@@ -192,11 +192,11 @@ def test_a_memory_of_less_than_two_rounds_is_refused():
 def test_tasks_whose_episodes_diverged_are_waited_for():
     agent = mcat(rounds=0)
     for number in (0, 1):
-        new = random_round(agent.arena, number)
+        new = random_round(agent.task_set, number)
         agent.remember(replace(new, episodes=new.episodes.task(0), drivers=new.drivers[:1]))
-        found = agent.learn(no_pulse)
+        found = agent.learn(no_progress)
         assert all(np.isnan(value) for value in found.values())
         assert agent.plan() == (RANDOM, RANDOM)
-    agent.remember(random_round(agent.arena, 2))
-    assert np.isfinite(agent.learn(no_pulse)["model/forward_error"])  # of the task that has one
+    agent.remember(random_round(agent.task_set, 2))
+    assert np.isfinite(agent.learn(no_progress)["model/forward_error"])  # of the task that has one
     assert agent.plan() == (SHARED, SHARED)

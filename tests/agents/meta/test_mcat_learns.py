@@ -14,7 +14,7 @@ from mcat.config import overlay
 from mcat.interrupts import Interrupts
 from tests.agents.meta.point_mass import (
     LEARNING,
-    point_mass_arena,
+    point_mass_task_set,
     trainer,
 )
 
@@ -23,17 +23,17 @@ BEST = {"strong": 28.0, "weak": 24.0}  # of actions that do not look at the stat
 
 def learn(folder: Path, steps: int, seed: int, **changes) -> tuple[list[float], float]:
     """Returns on the tasks at the end, and the mean of all evaluations after random actions."""
-    arena, config = point_mass_arena(), overlay(LEARNING, changes)
+    task_set, config = point_mass_task_set(), overlay(LEARNING, changes)
     whole = MetaTrainConfig(
         steps=steps, seed=seed, evaluate_every=5, evaluation_episodes=2, mcat=config
     )
-    work = trainer(folder, whole, arena)
+    work = trainer(folder, whole, task_set)
     with Interrupts() as stop:
         work.run(stop, quiet=True)
     with (folder / "metrics.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if int(row["step"]) > config.start_steps]
     evaluations = [float(row["eval/train"]) for row in rows if row["eval/train"] != "nan"]
-    return [work.earned[f"eval/train/{name}"] for name in arena.train], fmean(evaluations)
+    return [work.earned[f"eval/train/{name}"] for name in task_set.train], fmean(evaluations)
 
 
 @pytest.fixture

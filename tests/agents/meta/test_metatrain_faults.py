@@ -96,8 +96,8 @@ def nan_weights(agent: TD3, *rest):
 POISONS = {  # what makes each loss NaN in the third round, by itself
     "forward": (context, "forward_loss", 36, lambda mean, *rest: (mean * NAN, *rest)),
     "contrastive": (context, "contrastive_loss", 18, lambda one, two: (one * NAN, two)),
-    "translation": (ActionTraining, "loss", 10, lambda self, query: (
-        self, query._replace(target=query.target * NAN))),
+    "translation": (ActionTraining, "loss", 10, lambda self, batch: (
+        self, batch._replace(target=batch.target * NAN))),
     "critic": (TD3, "update", 22, lambda self, batch, rows: (
         self, batch._replace(reward=batch.reward * NAN), rows)),
     "actor": (TD3, "update", 21, nan_weights),
@@ -251,7 +251,7 @@ def test_any_other_file_that_cannot_be_written_ends_the_run_cleanly(
 MEMORY = """
 import resource, sys
 import numpy as np, torch
-from mcat.agents.meta.algorithm import RANDOM, Arena, Round
+from mcat.agents.meta.algorithm import RANDOM, TaskSet, Round
 from mcat.agents.meta.mcat import MCAT
 from mcat.agents.meta.config import PRESETS
 from mcat.config import overlay
@@ -261,12 +261,12 @@ torch.set_num_threads(1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MiB
 before = peak()
 names = tuple("abcd")
-arena = Arena(train=names, test=(), observation_size=27, action_size=8, horizon=1000, delay=500,
-              make=None)
+task_set = TaskSet(train=names, test=(), observation_size=27, action_size=8, horizon=1000,
+                   delay=500, make=None)
 config = overlay(PRESETS["fast"].mcat, {
     "start_steps": 4000, "updates_per_step": 0.002, "context.max_steps": 4,
     "context.evaluate_every": 2, "action.steps": 2})
-agent = MCAT(arena, config, np.random.SeedSequence(0))
+agent = MCAT(task_set, config, np.random.SeedSequence(0))
 rng = np.random.default_rng(0)
 for number in range(250):
     episodes = EpisodeStore(27, 8)

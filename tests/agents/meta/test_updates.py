@@ -16,7 +16,7 @@ from mcat.config import overlay
 from tests.agents.meta.point_mass import (
     TINY,
     mcat,
-    no_pulse,
+    no_progress,
 )
 from tests.agents.test_td3 import as_modules, column, constant_agent, generator, random_batch
 
@@ -55,7 +55,7 @@ def test_contexts_are_those_of_the_present_encoder_over_each_steps_own_history()
                 wanted = model.encode((torch.from_numpy(changes), torch.from_numpy(actions)))
             torch.testing.assert_close(found[step], wanted[0])
     before = encode_all(agent.policy, agent.replay)
-    agent._learn_dynamics(no_pulse)  # nothing of the old encoder stays behind
+    agent._learn_dynamics(no_progress)  # nothing of the old encoder stays behind
     assert not torch.allclose(encode_all(agent.policy, agent.replay), before)
 
 
@@ -69,7 +69,7 @@ def test_encoding_in_chunks_changes_nothing(monkeypatch):
 @pytest.mark.parametrize("kind", ["none", "uniform", "learned"])
 def test_a_batch_has_the_steps_own_context_with_the_state_and_with_the_next(kind):
     agent = mcat(overlay(TINY, {"credit.kind": kind}))
-    size = agent.arena.observation_size
+    size = agent.task_set.observation_size
     batch = updates(agent)._batch()
     assert torch.equal(batch.obs[:, size:], batch.next_obs[:, size:])  # z_t with s_{t+1} too
     contexts = encode_all(agent.policy, agent.replay)
@@ -84,7 +84,7 @@ def test_a_batch_has_the_steps_own_context_with_the_state_and_with_the_next(kind
         if kind == "none":
             assert batch.reward[row] == rewards[step]
         elif kind == "uniform":
-            first = step - step % agent.arena.delay
+            first = step - step % agent.task_set.delay
             assert batch.reward[row] == rewards[first : first + 5].sum() / 5
     assert not batch.terminal.any()
 
@@ -93,7 +93,7 @@ def test_imitated_rows_have_their_own_contexts_and_the_returns_as_received():
     agent = mcat()
     memory = agent.imitation
     indices, rows = updates(agent)._imitation_rows(memory)
-    size = agent.arena.observation_size
+    size = agent.task_set.observation_size
     contexts = encode_all(agent.policy, memory.episodes)
     assert torch.equal(rows.obs[:, size:], contexts[indices])
     assert np.array_equal(rows.obs[:, :size].numpy(), memory.episodes.observations[indices])
@@ -110,10 +110,10 @@ def test_each_phase_changes_its_own_networks_and_no_others():
         phase(*arguments)
         return {name.partition("/")[0] for name in changed(before, agent.tensors())}
 
-    acting = (agent._policy_updates(), 4, 4, no_pulse)
+    acting = (agent._policy_updates(), 4, 4, no_progress)
     assert after(agent._learn_to_act, *acting) == {"learner", "imitation", "credit"}
-    assert after(agent._learn_to_translate, no_pulse) == {"translator"}
-    assert after(agent._learn_dynamics, no_pulse) == {"models"}
+    assert after(agent._learn_to_translate, no_progress) == {"translator"}
+    assert after(agent._learn_dynamics, no_progress) == {"models"}
 
 
 def test_no_gradient_of_the_policy_reaches_the_encoder():
@@ -217,12 +217,12 @@ def test_priorities_become_the_gains_of_the_update():
     update()
     last = dict(zip(seen["i"], seen["g"], strict=True))  # a row drawn twice has one gain
     for index, gain in last.items():
-        assert memory.mass[index] == pytest.approx((gain + 1e-6) ** 0.6, rel=1e-5)
+        assert memory.priorities[index] == pytest.approx((gain + 1e-6) ** 0.6, rel=1e-5)
 
 
 def test_without_imitation_the_memory_is_not_looked_at():
     agent = mcat(replace(TINY, imitate=False))
-    agent.imitation.mass.fill(np.nan)  # would be found
-    found = agent.learn(no_pulse)
+    agent.imitation.priorities.fill(np.nan)  # would be found
+    found = agent.learn(no_progress)
     assert found["losses/imitation"] == 0
     assert np.isfinite(found["losses/critic"])

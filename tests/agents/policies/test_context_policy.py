@@ -21,7 +21,7 @@ from mcat.safe_io import load_safetensors, save_safetensors
 from mcat.translator.configs import ContextConfig
 from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of
-from tests.agents.meta.point_mass import HORIZON, tiny_arena
+from tests.agents.meta.point_mass import HORIZON, tiny_task_set
 from tests.agents.meta.test_loop import spawn
 
 
@@ -39,9 +39,9 @@ def policy(activation: str = "swish", seed: int = 0, *, averaged: bool = False) 
 
 def played(acting) -> EpisodeStore:
     """One episode of each tiny task, driven by `acting`."""
-    arena = tiny_arena()
+    task_set = tiny_task_set()
     episodes = EpisodeStore(2, 2)
-    env, seed = arena.make([0, 1, 2]), np.random.SeedSequence(5)
+    env, seed = task_set.make([0, 1, 2]), np.random.SeedSequence(5)
     for episode in roll_out(env, acting, seed=seed, noise=(0.0, 0.0), episodes=3):
         episodes.append_episode(**episode)
     return episodes
@@ -70,11 +70,11 @@ def test_the_window_is_the_history_of_the_stored_episode_at_every_step():
 @pytest.mark.parametrize("averaged", [False, True])
 def test_a_deployed_policy_acts_in_the_context_that_learning_would_give_its_steps(averaged):
     own = policy(averaged=averaged)
-    deployed, contexts = own.begin(), []
+    started, contexts = own.start_episode(), []
 
     def acting(states):
-        actions = deployed(states)
-        contexts.append(deployed.contexts)
+        actions = started(states)
+        contexts.append(started.contexts)
         return actions
 
     episodes = played(acting)
@@ -93,7 +93,7 @@ def test_a_deployed_policy_acts_in_the_context_that_learning_would_give_its_step
 def test_episodes_begin_with_an_empty_memory():
     own = policy()
     states = [np.random.default_rng(i).normal(size=(3, 2)) for i in range(4)]
-    first, again = own.begin(), own.begin()
+    first, again = own.start_episode(), own.start_episode()
     before = [first(state) for state in states]
     assert all(np.array_equal(again(s), a) for s, a in zip(states, before, strict=True))
     assert not np.array_equal(first(states[0]), before[0])  # that one remembers
@@ -106,20 +106,20 @@ def test_a_saved_policy_acts_the_same_to_the_bit(tmp_path, activation, averaged)
     read = ContextPolicy.load(tmp_path / "policy")
     assert (read.metadata["step"], read.metadata["family"]) == (7, "masses")
     assert (read.observation_size, read.action_size, read.history) == (2, 2, 3)
-    one, two = own.begin(), read.begin()
+    one, two = own.start_episode(), read.start_episode()
     for number in range(5):
         states = np.random.default_rng(number).normal(size=(4, 2))
         assert np.array_equal(one(states), two(states))
         assert torch.equal(one.contexts, two.contexts)
-    assert not read.encode(past_of(played(read.begin()), np.arange(5), 3)).requires_grad
+    assert not read.encode(past_of(played(read.start_episode()), np.arange(5), 3)).requires_grad
 
 
 def test_a_policy_in_training_follows_its_networks():
     own = policy()
     states = np.ones((1, 2))
-    before = own.begin()(states)
+    before = own.start_episode()(states)
     own.actor.layers[0].data.mul_(2)
-    assert not np.array_equal(own.begin()(states), before)
+    assert not np.array_equal(own.start_episode()(states), before)
 
 
 CHANGES = {
@@ -205,16 +205,16 @@ def test_a_small_file_that_claims_to_be_huge_takes_no_memory(tmp_path):
 
 def test_what_it_cannot_act_on_is_named():
     own = policy()
-    with pytest.raises(UsageError, match=r"policy\.begin\(\)"):
+    with pytest.raises(UsageError, match=r"policy\.start_episode\(\)"):
         own(np.zeros(2))
-    one, many = own.begin(), own.begin()
+    one, many = own.start_episode(), own.start_episode()
     for number in range(5):
         states = np.random.default_rng(number).normal(size=(1, 2))
         assert np.array_equal(one(states[0]), many(states)[0])
     for wrong in (np.zeros(3), np.zeros((1, 3)), np.zeros((1, 1, 2))):
         with pytest.raises(UsageError, match=r"must have shape \(n, 2\) or \(2,\)"):
             one(wrong)
-    with pytest.raises(UsageError, match=r"3 observations of 1 episodes: begin\(\) anew"):
+    with pytest.raises(UsageError, match=r"3 observations of 1 episodes: start_episode\(\) anew"):
         one(np.zeros((3, 2)))
     with pytest.raises(DataError, match=r"observation \[0, 1\] is nan"):
         one(np.array([[0.0, np.nan]]))
@@ -226,8 +226,8 @@ def test_the_memory_holds_what_was_done_not_what_was_meant():
     seen: list[torch.Tensor] = []
 
     class Watched:
-        def begin(self):
-            acting = own.begin()
+        def start_episode(self):
+            acting = own.start_episode()
             window = acting._recognition._window
             see = window.see
 
@@ -239,20 +239,20 @@ def test_the_memory_holds_what_was_done_not_what_was_meant():
             window.see = look
             return acting
 
-    arena = tiny_arena()
+    task_set = tiny_task_set()
     seed = np.random.SeedSequence(5)
-    (episode,) = roll_out(arena.make([0]), Watched(), seed=seed, noise=(0.3, 0.3), episodes=1)
+    (episode,) = roll_out(task_set.make([0]), Watched(), seed=seed, noise=(0.3, 0.3), episodes=1)
     for step in range(3, len(seen)):
         assert np.array_equal(seen[step][0].numpy(), episode["actions"][step - 3 : step])
 
 
 def test_a_policy_that_is_rolled_out_twice_begins_twice():
-    own, arena, rounds = policy(), tiny_arena(), []
+    own, task_set, rounds = policy(), tiny_task_set(), []
     for _ in range(2):
         seed = np.random.SeedSequence(5)
-        (episode,) = roll_out(arena.make([0]), own, seed=seed, noise=(0.0, 0.0), episodes=1)
+        (episode,) = roll_out(task_set.make([0]), own, seed=seed, noise=(0.0, 0.0), episodes=1)
         rounds.append(episode["actions"])
-        returns = [episode_returns(arena.make([0]), own, 7)[0] for _ in range(2)]
+        returns = [episode_returns(task_set.make([0]), own, 7)[0] for _ in range(2)]
         assert returns[0] == returns[1]
     assert np.array_equal(*rounds)
 
@@ -261,4 +261,4 @@ def test_weights_that_grew_beyond_all_bounds_do_not_act():
     own = policy()
     own.actor.layers[0].data.fill_(float("nan"))
     with pytest.raises(DivergedError, match="NaN"):
-        own.begin()(np.zeros((2, 2)))
+        own.start_episode()(np.zeros((2, 2)))

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.agents.meta.algorithm import Arena
+from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.run import metatrain
 from mcat.agents.meta.run import read_config as read_meta_config
-from mcat.agents.runs.folder import Log, remove_stale_files
+from mcat.agents.runs.folder import CsvLog, remove_stale_files
 from mcat.agents.single.run import read_config, train
 from mcat.errors import DataError, MissingInputError
 from mcat.safe_io import load_safetensors, save_safetensors
 from tests.agents.meta import test_loop
-from tests.agents.meta.point_mass import tiny_arena, tiny_config
+from tests.agents.meta.point_mass import tiny_config, tiny_task_set
 from tests.agents.meta.test_loop import clean, contents, play  # noqa: F401
 from tests.agents.single import test_train
 from tests.agents.single.test_train import small_and_fast  # noqa: F401
@@ -28,7 +28,7 @@ from tests.agents.single.test_train import small_and_fast  # noqa: F401
 def point_masses():
     """`metatrain` itself, with point masses in place of the family's robots."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Arena, "of", staticmethod(lambda family: tiny_arena()))
+        patch.setattr(TaskSet, "of", staticmethod(lambda family: tiny_task_set()))
         patch.setattr(test_loop.entry, "GOOD_ENOUGH", {})
         patch.setattr(test_loop.safe_io, "flush_to_disk", lambda path: None)
         yield
@@ -126,7 +126,7 @@ def test_a_damaged_table_comes_back_whole(run, expected, name, damage):
 
 
 def test_any_damage_of_a_table_is_repaired_and_what_it_held_put_aside(tmp_path):
-    table = Log(tmp_path / "metrics.csv", ("step", "value"))
+    table = CsvLog(tmp_path / "metrics.csv", ("step", "value"))
     table.add({"step": 1, "value": 0.5}, {"step": 2, "value": 1.5})
     text, rng = table.text, np.random.default_rng(0)
     for _ in range(200):
@@ -136,7 +136,7 @@ def test_any_damage_of_a_table_is_repaired_and_what_it_held_put_aside(tmp_path):
         content = content[: rng.integers(len(content) + 1)]
         table.path.write_bytes(content)
         said: list[str] = []
-        again = Log(table.path, table.columns)
+        again = CsvLog(table.path, table.columns)
         again.restore(text, said.append)
         assert again.text == text
         assert table.path.read_bytes() == text.encode()
@@ -146,26 +146,26 @@ def test_any_damage_of_a_table_is_repaired_and_what_it_held_put_aside(tmp_path):
 
 
 def test_rows_after_the_checkpoint_are_dropped_without_a_word(tmp_path):
-    table = Log(tmp_path / "metrics.csv", ("step", "value"))
+    table = CsvLog(tmp_path / "metrics.csv", ("step", "value"))
     table.add({"step": 1, "value": 0.5})
     saved = table.text
     table.add({"step": 2, "value": 1.5})
     said: list[str] = []
-    Log(table.path, table.columns).restore(saved, said.append)
+    CsvLog(table.path, table.columns).restore(saved, said.append)
     assert said == []
     assert table.path.read_bytes() == saved.encode()
 
 
 def test_a_table_without_rows_is_not_missed(tmp_path):
     said: list[str] = []
-    Log(tmp_path / "metrics.csv", ("step",)).restore("step\r\n", said.append)
+    CsvLog(tmp_path / "metrics.csv", ("step",)).restore("step\r\n", said.append)
     assert said == []
     assert not list(tmp_path.iterdir())
 
 
 def test_a_table_of_other_columns_is_refused(tmp_path):
     with pytest.raises(DataError, match="columns"):
-        Log(tmp_path / "metrics.csv", ("step", "other")).restore("step,value\r\n", print)
+        CsvLog(tmp_path / "metrics.csv", ("step", "other")).restore("step,value\r\n", print)
 
 
 # --- run.json ---------------------------------------------------------------------------------

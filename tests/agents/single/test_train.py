@@ -22,7 +22,7 @@ from mcat.agents import replay
 from mcat.agents.configs import TD3Config
 from mcat.agents.policies.policy import load_policy
 from mcat.agents.runs import folder as runs
-from mcat.agents.runs.folder import Log, Metrics, load_checkpoint, save_checkpoint
+from mcat.agents.runs.folder import CsvLog, Metrics, load_checkpoint, save_checkpoint
 from mcat.agents.single.config import PRESETS, TrainConfig
 from mcat.agents.single.run import train
 from mcat.agents.single.trainer import COLUMNS, Trainer
@@ -422,7 +422,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path, monkeypatch):
         "tensorboard.backend.event_processing.event_accumulator"
     )
     monkeypatch.setattr(runs, "_tensorboard", TENSORBOARD)
-    log = Log(tmp_path / "metrics.csv", ("step", "eval/return"))
+    log = CsvLog(tmp_path / "metrics.csv", ("step", "eval/return"))
     with Metrics(log, until=0):
         pass
     assert not list(tmp_path.iterdir())  # a run that is finished adds nothing

@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import torch
 
-from mcat.agents.meta.algorithm import RANDOM, SHARED, Arena
+from mcat.agents.meta.algorithm import RANDOM, SHARED, TaskSet
 from mcat.agents.meta.config import PRESETS
 from mcat.agents.networks import MLP
 from mcat.agents.policies.context_policy import ContextPolicy
@@ -19,7 +19,7 @@ def write_run(
     evaluations=((5, 100.0, 50.0), (10, 300.0, 200.0)), transfers=((3, 2, 0), (4, 2, 0)),
     per_task=3,
 ):  # fmt: skip
-    """A run of 10 iterations; returns its arena.
+    """A run of 10 iterations; returns its tasks.
 
     Args:
         evaluations: Iteration, mean return on train tasks and on test tasks.
@@ -27,22 +27,22 @@ def write_run(
         per_task: Contexts of each task.
     """
     config = overlay(PRESETS[preset], {"family": family, "seed": seed, **(changes or {})})
-    arena = Arena.of(config.tasks.replace(horizon=horizon))
+    task_set = TaskSet.of(config.tasks.replace(horizon=horizon))
     folder.mkdir(parents=True)
-    names = {"train": list(arena.train), "test": list(arena.test)}
+    names = {"train": list(task_set.train), "test": list(task_set.test)}
     record = {
         "kind": "metatrain",
         "preset": preset,
         "config": to_json(config),
-        "arena": {**names, "horizon": arena.horizon, "delay": arena.delay},
+        "arena": {**names, "horizon": task_set.horizon, "delay": task_set.delay},
     }
     write_json(folder / "run.json", record)
-    round_steps = len(arena.train) * arena.horizon
-    write_csv(folder / "metrics.csv", _metrics(arena, round_steps, evaluations))
-    write_csv(folder / "episodes.csv", _episodes(arena, round_steps, transfers))
+    round_steps = len(task_set.train) * task_set.horizon
+    write_csv(folder / "metrics.csv", _metrics(task_set, round_steps, evaluations))
+    write_csv(folder / "episodes.csv", _episodes(task_set, round_steps, transfers))
     if per_task:
-        write_contexts(folder, arena, np.random.default_rng(seed), per_task)
-    return arena
+        write_contexts(folder, task_set, np.random.default_rng(seed), per_task)
+    return task_set
 
 
 def write_csv(path, rows):
@@ -50,8 +50,8 @@ def write_csv(path, rows):
         csv.writer(file).writerows(rows)
 
 
-def _metrics(arena, round_steps, evaluations):
-    tasks = [f"eval/{s}/{t}" for s in ("train", "test") for t in getattr(arena, s)]
+def _metrics(task_set, round_steps, evaluations):
+    tasks = [f"eval/{s}/{t}" for s in ("train", "test") for t in getattr(task_set, s)]
     yield "step", "iteration", "collect/return", "eval/train", "eval/test", *tasks
     known = {iteration: (train, test) for iteration, train, test in evaluations}
     for iteration in range(1, 11):
@@ -60,32 +60,32 @@ def _metrics(arena, round_steps, evaluations):
         yield iteration * round_steps, iteration, 0.5, train, test, *own
 
 
-def _episodes(arena, round_steps, transfers):
+def _episodes(task_set, round_steps, transfers):
     yield "step", "iteration", "task", "driver", "return"
     sources = {(iteration, target): source for iteration, target, source in transfers}
     for iteration in range(1, 11):
-        for number, task in enumerate(arena.train):
+        for number, task in enumerate(task_set.train):
             driver = RANDOM if iteration == 1 else SHARED
             if (iteration, number) in sources:
-                driver = arena.train[sources[iteration, number]]
+                driver = task_set.train[sources[iteration, number]]
             yield iteration * round_steps, iteration, task, driver, 0.5
 
 
-def write_contexts(folder, arena, rng, per_task):
+def write_contexts(folder, task_set, rng, per_task):
     """Clouds of points in a row, well apart."""
-    numbers = np.repeat(np.arange(len(arena.names)), per_task)
+    numbers = np.repeat(np.arange(len(task_set.names)), per_task)
     points = 30.0 * numbers[:, None] + rng.normal(size=(len(numbers), 8))
     save_safetensors(
         folder / "contexts.safetensors",
         {"contexts": points.astype(np.float32), "tasks": numbers},
-        {"names": list(arena.names), "step": 1},
+        {"names": list(task_set.names), "step": 1},
         overwrite=True,
     )
 
 
-def write_policy(path, arena, *, seed=0, history=3, size=4):
+def write_policy(path, task_set, *, seed=0, history=3, size=4):
     """A policy that never learned anything; what it does depends on its memory."""
-    states, actions = arena.observation_size, arena.action_size
+    states, actions = task_set.observation_size, task_set.action_size
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         actor = MLP([states + size, 16, actions], 1)

@@ -35,20 +35,20 @@ def made_up(metrics, seed=0, **record):
 
 
 def test_a_run_is_read(tmp_path):
-    arena = write_run(tmp_path / "run", seed=4, transfers=[(3, 2, 0)])
+    task_set = write_run(tmp_path / "run", seed=4, transfers=[(3, 2, 0)])
     run = read_run(tmp_path / "run")
     assert (run.record.family, run.record.preset, run.record.seed) == ("ant-cripple", "fast", 4)
-    assert run.record.tasks == arena.names
+    assert run.record.tasks == task_set.names
     assert run.steps == 40_000
     steps, values = run.curve("eval/train")
     assert (steps.tolist(), values.tolist()) == ([20_000, 40_000], [100, 300])  # nan left out
     assert run.curve("eval/unknown")[0].size == 0
     assert len(run.episodes) == 40
-    assert [e for e in run.episodes if e.driver == arena.train[0]] == [
-        (12_000, arena.train[2], arena.train[0])
+    assert [e for e in run.episodes if e.driver == task_set.train[0]] == [
+        (12_000, task_set.train[2], task_set.train[0])
     ]
     assert run.contexts.points.shape == (15, 8)
-    assert run.contexts.tasks[-1] == arena.test[0]
+    assert run.contexts.tasks[-1] == task_set.test[0]
     assert run.notes == ()
 
 
@@ -281,9 +281,9 @@ def test_every_task_has_a_panel_and_test_tasks_another_colour(tmp_path, drawn):
 
 
 def test_strips_show_who_drove_when(tmp_path, drawn):
-    arena = write_run(tmp_path / "a", per_task=0, transfers=[(3, 2, 0)])
+    task_set = write_run(tmp_path / "a", per_task=0, transfers=[(3, 2, 0)])
     run = read_run(tmp_path / "a")
-    lost = [e for e in run.episodes if (e.step, e.task) != (40_000, arena.train[0])]
+    lost = [e for e in run.episodes if (e.step, e.task) != (40_000, task_set.train[0])]
     object.__setattr__(run, "episodes", tuple(lost))  # its physics diverged
     strip, table = drawn.draw_drivers(run, "title").axes
     shown = strip.collections[0].get_array()

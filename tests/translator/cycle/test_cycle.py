@@ -12,7 +12,7 @@ from mcat.translator.adversarial import Adversary, HistoryPool
 from mcat.translator.configs import CycleConfig, SpacesCycleConfig
 from mcat.translator.cycle.pair import CycleNetworks, CycleTraining, fit_cycle
 from mcat.translator.cycle.spaces import SpacesNetworks, SpacesTraining, fit_cycle_spaces
-from mcat.translator.cycle.training import LossLog, Rows, ends_epoch, scheduled, take_step
+from mcat.translator.cycle.training import LossLog, TransitionRows, ends_epoch, optimise, scheduled
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence
@@ -58,7 +58,7 @@ def copied(module):
 
 
 def draw(store, n=16):
-    return Rows.of(store).draw(np.random.default_rng(0), n)
+    return TransitionRows.of(store).draw(np.random.default_rng(0), n)
 
 
 @pytest.mark.parametrize("name", ["reversed", "stronger"])
@@ -131,7 +131,7 @@ def test_what_never_changes_on_the_source_is_shown_as_it_was_there():
             **columns, actions=store.actions, episode_ends=store.episode_ends
         )
 
-    same = Correspondence.identity(STATES + 1, ACTIONS)
+    same = Correspondence.mirror(STATES + 1, ACTIONS, state_axes=(), action_axes=())
     translator = fit_cycle_spaces(
         with_goal(1, 3.0), with_goal(2, -3.0), same, config=TINY_SPACES, quiet=True
     )
@@ -147,7 +147,7 @@ def test_each_step_changes_only_its_own_networks(pair):
     training.adversary.learn(proposed, draw(pair[0]).action)
     assert changed_parts(networks, before) == {"discriminator"}
     before = copied(networks)
-    take_step(training.adam, sum(training.losses(target, proposed).values()))
+    optimise(training.adam, sum(training.losses(target, proposed).values()))
     assert changed_parts(networks, before) == {"phi", "psi"}
 
 
@@ -156,7 +156,7 @@ def test_the_adversary_goes_first(pair):
     target = draw(pair[1])
     proposed = training.networks.to_source(target.obs, target.action)
     losses = training.step(target, draw(pair[0]).action)
-    assert torch.equal(losses["adversarial"], training.adversary.suspicion(proposed))
+    assert torch.equal(losses["adversarial"], training.adversary.generator_loss(proposed))
 
 
 def test_turns_change_only_their_own_networks(limbs):
@@ -184,7 +184,9 @@ def test_losses_by_hand():
     torch.nn.init.zeros_(networks.discriminator[-1].weight)
     torch.nn.init.constant_(networks.discriminator[-1].bias, 0.2)
     training = CycleTraining(networks, np.random.default_rng(0))
-    rows = Rows(torch.zeros(2, 1), torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [2.5]]))
+    rows = TransitionRows(
+        torch.zeros(2, 1), torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [2.5]])
+    )
     losses = training.losses(rows, torch.zeros(2, 1))
     assert losses["dynamics cycle"].item() == pytest.approx((0 + 2) / 2)
     assert losses["domain cycle"].item() == pytest.approx((0.5 + 0.5) / 2)
@@ -195,11 +197,11 @@ def test_adversary_by_hand():
     network = torch.nn.Linear(1, 2, bias=False)
     torch.nn.init.ones_(network.weight)  # both outputs repeat the input
     adversary = Adversary(network, 4, 1e-3, np.random.default_rng(0))
-    made, real = torch.tensor([[0.5], [2.0]]), torch.tensor([[3.0]])
-    assert adversary.suspicion(made).item() == pytest.approx((0.5**2 + 1**2) / 2)
-    loss = adversary.learn(made, real)
+    fake, real = torch.tensor([[0.5], [2.0]]), torch.tensor([[3.0]])
+    assert adversary.generator_loss(fake).item() == pytest.approx((0.5**2 + 1**2) / 2)
+    loss = adversary.learn(fake, real)
     assert loss.item() == pytest.approx(0.5 * ((0.5**2 + 2**2) / 2 + 2**2))
-    assert (network.weight < 1).all()  # made ones too high, the real one too
+    assert (network.weight < 1).all()  # fake ones too high, the real one too
 
 
 def test_pool_passes_on_until_full_and_then_swaps():

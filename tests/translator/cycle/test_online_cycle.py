@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from mcat.agents.meta.algorithm import Arena, Round
+from mcat.agents.meta.algorithm import Round, TaskSet
 from mcat.agents.meta.config import PRESETS
 from mcat.agents.meta.mcat import MCAT
 from mcat.datasets import EpisodeStore
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import ContextModel, fit_scales
 from mcat.translator.cycle.online import CycleLearner
-from mcat.translator.networks import take_step
+from mcat.translator.networks import optimise
 from mcat.translator.windows import sample_windows
 from tests.translator.systems import ACTIONS, CHANGES, STATES, linear_system
 
@@ -46,7 +46,7 @@ def model(tasks):
         feature = model.features[step % 2].expand(64, -1)
         rows = sample_windows(tasks[step % 2], CONTEXT, rng, 64)
         mean, _ = model.predict(rows.obs, rows.action, rows.past, feature)
-        take_step(adam, (mean - model.change_scale(rows.change)).abs().mean())
+        optimise(adam, (mean - model.change_scale(rows.change)).abs().mean())
     return model
 
 
@@ -84,17 +84,17 @@ def test_each_loss_is_about_the_right_machine(model, tasks):
     learner = CycleLearner(model, TINY)
     learner.learn(tasks, no_tick)
     training = learner._training
-    query = training.sample(training.routes[1]._replace(targets=[0]), 256)
-    rows = query.rows
+    batch = training.sample(training.sources[1]._replace(targets=[0]), 256)
+    rows = batch.rows
     right = rows.action @ torch.tensor(CHANGES["reversed"], dtype=torch.float32)
-    assert training.losses(query, right)["dynamics"] < 0.2  # F answers for the source
-    assert training.losses(query, rows.action)["dynamics"] > 0.5
-    proposed = training.propose(query)
+    assert training.losses(batch, right)["dynamics"] < 0.2  # F answers for the source
+    assert training.losses(batch, rows.action)["dynamics"] > 0.5
+    proposed = training.propose(batch)
     z0, z1 = model.features[0].expand(256, -1), model.features[1].expand(256, -1)
     states = model.scaled(rows.obs)
     assert torch.equal(proposed, training.phi(states, rows.action, z0, z1))
     back = training.network(states, proposed, z0, z1)
-    losses = training.losses(query, proposed)
+    losses = training.losses(batch, proposed)
     assert torch.equal(losses["domain"], (back - rows.action).abs().mean())
     verdict = training.helpers["discriminator"](torch.cat((proposed, z0), 1))
     assert torch.allclose(losses["adversarial"], (verdict - 1).square().mean())
@@ -143,12 +143,12 @@ def test_a_loaded_learner_goes_on_as_the_saved_one(model, tasks):
 
 def test_mcat_transfers_by_it(tasks):
     """Task 0 earns, task 1 does not: its next episode is driven by task 0's policy through Psi."""
-    arena = Arena(
+    task_set = TaskSet(
         train=("a", "b"), test=(), observation_size=STATES, action_size=ACTIONS,
         horizon=50, delay=10, make=lambda numbers: pytest.fail("no environment is needed"),
     )  # fmt: skip
     config = replace(PRESETS["smoke"].mcat, translator="cycle", start_steps=0)
-    mcat = MCAT(arena, config, np.random.SeedSequence(0))
+    mcat = MCAT(task_set, config, np.random.SeedSequence(0))
     assert isinstance(mcat.translator, CycleLearner)
     for step in (100, 200):
         episodes = EpisodeStore(STATES, ACTIONS)

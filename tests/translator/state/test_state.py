@@ -174,7 +174,7 @@ def test_what_never_changed_on_the_source_is_shown_as_it_was(mirrored):
         )
 
     source, target = (with_goal(store, goal) for store, goal in zip(mirrored, (3, 7), strict=True))
-    guess = Correspondence.identity(4, 2)
+    guess = Correspondence.mirror(4, 2, state_axes=(), action_axes=())
     translator = fit_state(source, target, guess, config=TINY, quiet=True)
     np.testing.assert_array_equal(translator.view(target.observations[:5])[:, 3], 3)
     back = translator.maps.to_target(torch.tensor(source.observations[:5]))
@@ -300,21 +300,21 @@ def test_configs_that_make_no_sense(bad):
 
 
 def test_legs_are_copied_as_the_environments_say():
-    locomotion = pytest.importorskip("mcat.envs.locomotion")
+    """States: height, pitch, leg angles, three velocities of the root, leg velocities."""
     three = np.arange(23)
     found = find_correspondence("two-to-three-legs", (17, 6), (23, 9))
-    np.testing.assert_array_equal(
-        found.state_to_source @ three, locomotion.THREE_TO_TWO_OBSERVATIONS
-    )
-    np.testing.assert_array_equal(
-        found.state_to_target @ three[:17], locomotion.TWO_TO_THREE_OBSERVATIONS
-    )
-    np.testing.assert_array_equal(
-        found.action_to_target @ three[:6], locomotion.TWO_TO_THREE_ACTIONS
-    )
-    np.testing.assert_array_equal(
-        found.action_to_source @ three[:9], locomotion.THREE_TO_TWO_ACTIONS
-    )
+    expected = {
+        "state_to_source": [0, 1, 2, 3, 4, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21, 22],
+        "state_to_target": [
+            *(0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7),
+            *(8, 9, 10, 11, 12, 13, 11, 12, 13, 14, 15, 16),
+        ],
+        "action_to_target": [0, 1, 2, 0, 1, 2, 3, 4, 5],
+        "action_to_source": [0, 1, 2, 6, 7, 8],
+    }
+    for name, indices in expected.items():
+        matrix = getattr(found, name)
+        np.testing.assert_array_equal(matrix @ three[: matrix.shape[1]], indices)
 
 
 def test_mirror_image_of_a_mirror_image():
