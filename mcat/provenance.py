@@ -7,12 +7,13 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import mcat
 from mcat.config import differences
+from mcat.progress import Notify
 
 _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
 
@@ -39,12 +40,12 @@ def installed_versions(*packages: str) -> dict[str, str]:
     return versions
 
 
-def note_other_code(record: Mapping[str, Any], announce: Callable[[str], None]) -> None:
+def note_other_code(record: Mapping[str, Any], notify: Notify) -> None:
     """Say in what this mcat and the libraries under it differ from those that made a run."""
     now = provenance()
     made_by = {key: record.get(key) for key in ("commit", "versions")}
     for line in differences(made_by, {key: now[key] for key in made_by}):
-        announce(f"note: the run was made by other code, so its last bits may differ ({line})")
+        notify(f"note: the run was made by other code, so its last bits may differ ({line})")
 
 
 def _git(*arguments: str) -> str | None:

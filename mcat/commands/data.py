@@ -130,7 +130,7 @@ def collect(
             task,
             translator=translator,
             source=source,
-            announce=lambda text: click.echo(text, err=True),
+            notify=lambda text: click.echo(text, err=True),
         )
         config = CollectConfig(
             task=task,

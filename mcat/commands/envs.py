@@ -200,7 +200,7 @@ def _policy(
     wanted = None if name == "none" else name
     *_, run = evaluation_runs(
         task, wanted, translator=translator, source=source, seed=seed,
-        announce=lambda text: click.echo(text, err=True),
+        notify=lambda text: click.echo(text, err=True),
     )  # fmt: skip
     return run.policy
 

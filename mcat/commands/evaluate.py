@@ -135,7 +135,7 @@ def _evaluate_policy(
     require_room(task, episodes)
     runs = evaluation_runs(
         task, policy, translator=translator, source=source, seed=seed,
-        announce=lambda text: click.echo(text, err=True),
+        notify=lambda text: click.echo(text, err=True),
     )  # fmt: skip
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     if as_json:

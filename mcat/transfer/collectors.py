@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from mcat.agents.policies.names import find_policy, packaged_policies
 from mcat.agents.policies.policy import Policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
+from mcat.progress import Notify, ignore
 from mcat.safe_io import digest, load_safetensors
 from mcat.transfer.deploy import open_transfer
 from mcat.translator.policy import translator_file
@@ -40,7 +40,7 @@ def collector_policy(
     translator: Path | None = None,
     source: str | None = None,
     runs: Path = Path("runs"),
-    announce: Callable[[str], None] = lambda text: None,
+    notify: Notify = ignore,
 ) -> Collector:
     """The policy to collect `task` with.
 
@@ -52,25 +52,25 @@ def collector_policy(
             then as `open_transfer` takes it.
         source: Which of the translator's tasks that is.
         runs: Where a mediocre policy is trained if none comes with the package.
-        announce: Told before such a training starts, or that a translator is for another machine.
+        notify: Told before such a training starts, or that a translator is for another machine.
     """
     if translator is not None:
-        return _transferred(translator, name, task, source, announce)
+        return _transferred(translator, name, task, source, notify)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     if name is None:
         name = "scripted" if task.on_table else "mediocre"
     if name == "random":
         return Collector(name, None, None)
-    found = str(_mediocre_file(task, runs, announce)) if name == "mediocre" else name
+    found = str(_mediocre_file(task, runs, notify)) if name == "mediocre" else name
     function = find_policy(found, task, np.random.default_rng(0))
     return Collector(name, function, _weights(function))
 
 
 def _transferred(
-    folder: Path, name: str | None, task: Task, source: str | None, announce: Callable[[str], None]
+    folder: Path, name: str | None, task: Task, source: str | None, notify: Notify
 ) -> Collector:
-    found = open_transfer(folder, name, task, source, announce=announce)
+    found = open_transfer(folder, name, task, source, notify=notify)
     source_weights = _weights(found.policy.policy) or ""
     arrays, _ = load_safetensors(translator_file(folder))
     return Collector(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
@@ -83,7 +83,7 @@ def _weights(policy: AnyPolicy) -> str | None:
     return digest(policy.arrays()) if isinstance(policy, ContextPolicy) else None
 
 
-def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> Path:
+def _mediocre_file(task: Task, runs: Path, notify: Notify) -> Path:
     """The packaged mediocre policy, or one trained now (or by an earlier call)."""
     dense = task.replace(delay=1, horizon=task.spec.horizon)
     for packaged in packaged_policies():
@@ -96,7 +96,7 @@ def _mediocre_file(task: Task, runs: Path, announce: Callable[[str], None]) -> P
     out = runs / f"{dense.label()}-mediocre"
     path = out / f"policy-{steps}.safetensors"
     if not path.is_file():
-        announce(
+        notify(
             f"no mediocre policy comes with the package for {dense.label()}: training one in {out}"
             f" ({steps:,} steps, about {steps / STEPS_PER_SECOND / 60:.0f} min on one core)"
         )

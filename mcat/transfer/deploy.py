@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from mcat.agents.evaluation import Run
 from mcat.agents.policies.names import find_policy, find_source_policy, source_policy_name
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError, unknown
+from mcat.progress import Notify, ignore
 from mcat.safe_io import read_json
 from mcat.transfer.result import RESULT_FILE, TRANSFERRED, UNTRANSLATED, Machine, TransferResult
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
@@ -39,7 +39,7 @@ def open_transfer(
     target: Task,
     source: str | None = None,
     *,
-    announce: Callable[[str], None] = lambda text: None,
+    notify: Notify = ignore,
 ) -> Transferred:
     """The policy that a folder's translator makes for `target`.
 
@@ -48,7 +48,7 @@ def open_transfer(
         policy: The source policy, as `find_policy` takes it; None the default one.
         target: Where it shall act.
         source: Which of several tasks the policy comes from.
-        announce: Told if the translator was made for another machine than `target`.
+        notify: Told if the translator was made for another machine than `target`.
 
     Raises:
         MissingInputError: if there is no translator in it.
@@ -76,7 +76,7 @@ def open_transfer(
             f" {translator.action_size} actions against {sizes[0]} and {sizes[1]}"
         )
     if not result.matrix:  # a pair's; one of several tasks knows its targets
-        _tell_of_another_machine(result.machines[-1], target, announce)
+        _tell_of_another_machine(result.machines[-1], target, notify)
     own = Task.from_dict(machine.task)
     name = source_policy_name(policy, own, target)
     function = find_source_policy(name, own, np.random.default_rng(0))
@@ -95,11 +95,11 @@ def evaluation_runs(
     translator: Path | None = None,
     source: str | None = None,
     seed: int = 0,
-    announce: Callable[[str], None] = lambda text: None,
+    notify: Notify = ignore,
 ) -> list[Run]:
     """What `mcat evaluate` runs: a policy as it is, or before and after translation."""
     if translator is not None:
-        opened = open_transfer(translator, policy, task, source, announce=announce)
+        opened = open_transfer(translator, policy, task, source, notify=notify)
         return runs_on(task, opened)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
@@ -148,11 +148,9 @@ def _between(
     return machines[number], translator.between(number, tasks.index(_body(target)))
 
 
-def _tell_of_another_machine(
-    learned: Machine, target: Task, announce: Callable[[str], None]
-) -> None:
+def _tell_of_another_machine(learned: Machine, target: Task, notify: Notify) -> None:
     if learned.task is None or _body(Task.from_dict(learned.task)) != _body(target):
-        announce(
+        notify(
             f"note: this translator was learned from logs of {learned.name}; nothing is known of"
             f" what it does on {target.label()}"
         )

@@ -31,7 +31,7 @@ def test_another_robots_script_can_be_run():
 def test_the_packaged_mediocre_policy_is_the_default_whatever_the_delay():
     packaged = next(p for p in packaged_policies() if p.level == "mediocre")
     told = []
-    found = collector_policy(None, packaged.task.replace(delay=500), announce=told.append)
+    found = collector_policy(None, packaged.task.replace(delay=500), notify=told.append)
     assert isinstance(found.function, Policy)
     assert found.function.task == packaged.task
     assert len(found.sha256) == 64
@@ -41,13 +41,13 @@ def test_the_packaged_mediocre_policy_is_the_default_whatever_the_delay():
 def test_without_one_it_is_trained_announced_and_used_again(tmp_path, monkeypatch):
     monkeypatch.setattr(library, "DEFAULT_MEDIOCRE_STEPS", 40)
     task, told = Task("hopper", size=0.033), []
-    first = collector_policy("mediocre", task, runs=tmp_path, announce=told.append)
+    first = collector_policy("mediocre", task, runs=tmp_path, notify=told.append)
     assert len(told) == 1
     assert "hopper-size0.033" in told[0]
     assert "40 steps, about 0 min" in told[0]
     run = tmp_path / "hopper-size0.033-mediocre"
     assert (run / "policy-40.safetensors").is_file()
-    again = collector_policy("mediocre", task, runs=tmp_path, announce=told.append)
+    again = collector_policy("mediocre", task, runs=tmp_path, notify=told.append)
     assert len(told) == 1
     assert first.sha256 == again.sha256
 

@@ -8,7 +8,6 @@ costs at most the iteration it falls into.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
 from mcat.errors import MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
-from mcat.progress import Progress
+from mcat.progress import Notify, Progress, ignore
 from mcat.safe_io import Arrays, io_errors, is_file
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
@@ -281,9 +280,9 @@ class MetaTrainer:
         values = to_json(self.config)
         return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
 
-    def restore(self, announce: Callable[[str], None] = lambda text: None) -> None:
+    def restore(self, notify: Notify = ignore) -> None:
         """Return to the newest sound checkpoint; before the first one the run starts again."""
-        checkpoint = load_checkpoint(self.checkpoints, self._settings, announce)
+        checkpoint = load_checkpoint(self.checkpoints, self._settings, notify)
         if checkpoint is None:
             if len(list(self.rounds.glob("round-*"))) > 1:  # the first was followed by one
                 raise MissingInputError(
@@ -299,7 +298,7 @@ class MetaTrainer:
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.algorithm.load(tensors, state["algorithm"])
             for name, log in self.logs.items():
-                log.restore(state["logs"][name], announce)
+                log.restore(state["logs"][name], notify)
 
 
 class PhaseMonitor:

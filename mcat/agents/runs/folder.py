@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType
@@ -15,6 +15,7 @@ from mcat.agents.runs.event_file import EventFile
 from mcat.config import differences
 from mcat.errors import CannotCreateError, DataError, McatError
 from mcat.formats import require_format, stamp
+from mcat.progress import Notify, ignore
 from mcat.safe_io import (
     Arrays,
     io_errors,
@@ -100,7 +101,7 @@ class CsvLog:
         self.text += _csv([[v if isinstance(v, str) else repr(v) for v in row] for row in values])
         self._write()
 
-    def restore(self, text: str, announce: Callable[[str], None]) -> None:
+    def restore(self, text: str, notify: Notify) -> None:
         """Return to the table of a checkpoint; what else the file held is put aside."""
         heading = self.text
         if not text.startswith(heading):
@@ -114,7 +115,7 @@ class CsvLog:
         if not found.startswith(wanted):  # more rows are those of an iteration that was not saved
             aside = self.path.with_name(f"{self.path.name}.damaged")
             kept = f", what it held is in {aside.name}" if found else ""
-            announce(f"note: {self.path} is damaged: restored from the checkpoint{kept}")
+            notify(f"note: {self.path} is damaged: restored from the checkpoint{kept}")
             if found:
                 with io_errors(aside, "write"):
                     os.replace(self.path, aside)
@@ -194,14 +195,14 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path,
     settings: Mapping[str, Any],
-    announce: Callable[[str], None] = lambda text: None,
+    notify: Notify = ignore,
 ) -> tuple[Arrays, dict[str, Any]] | None:
     """The newest checkpoint that is sound and of this run, None if none was written yet.
 
     Args:
         folder: Where they are.
         settings: The settings that `save_checkpoint` was given.
-        announce: Told of one that is passed over.
+        notify: Told of one that is passed over.
 
     Raises:
         DataError: if there are some and none will do.
@@ -215,7 +216,7 @@ def load_checkpoint(
             passed.append(error)
             continue
         for reason in passed:
-            announce(f"{reason}; going back to the checkpoint before it")
+            notify(f"{reason}; going back to the checkpoint before it")
         return tensors, header
     if passed:
         raise passed[0]

@@ -7,7 +7,6 @@ has its actions, which is enough to bring it back (`Episode`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -36,7 +35,7 @@ from mcat.agents.single.rewards import Rewards
 from mcat.config import to_json
 from mcat.errors import DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
-from mcat.progress import Progress
+from mcat.progress import Notify, Progress, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import Arrays, io_errors
 
@@ -288,9 +287,9 @@ class Trainer:
         }
         save_checkpoint(self.checkpoints, self.step, tensors, state, self.config.settings)
 
-    def restore(self, announce: Callable[[str], None] = lambda text: None) -> None:
+    def restore(self, notify: Notify = ignore) -> None:
         """Restore the newest sound checkpoint; a run stopped before its first starts again."""
-        checkpoint = load_checkpoint(self.checkpoints, self.config.settings, announce)
+        checkpoint = load_checkpoint(self.checkpoints, self.config.settings, notify)
         if checkpoint is None:
             if saved_rows(self.segments) > self.config.checkpoint_every:
                 raise MissingInputError(
@@ -319,7 +318,7 @@ class Trainer:
             agent, rewards = (_part(tensors, name) for name in ("agent", "rewards"))
             self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
             self.rewards.load_arrays(rewards)
-            self.log.restore(state["log"], announce)
+            self.log.restore(state["log"], notify)
         self.episode.replay_to(seed, self.replay.latest_actions(length))
 
 
