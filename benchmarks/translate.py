@@ -47,7 +47,7 @@ SOURCE, TARGET = Task("halfcheetah", armature=0.1), Task("halfcheetah", armature
 def log_of(task: Task, folder: Path, transitions: int) -> EpisodeStore:
     path = folder / f"{task.label('armature')}.h5"
     config = CollectConfig(task=task, steps=transitions, noise=(0.0, 0.5))
-    collect(config, collector_policy("mediocre", task).function, path, quiet=True)
+    collect(config, collector_policy("mediocre", task).act, path, quiet=True)
     return load(path)[0]
 
 

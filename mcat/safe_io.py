@@ -16,19 +16,15 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-import numpy as np
-import numpy.typing as npt
-
 from mcat.errors import CannotCreateError, DataError, MissingInputError, StorageError
 
 StrPath = str | os.PathLike[str]
-Arrays = dict[str, npt.NDArray[Any]]
 
 MAX_JSON_BYTES = 64 * 2**20
 PART = re.compile(r"\.(.+)\.part-[0-9a-f]{32}", re.DOTALL)  # how unfinished files are named
@@ -232,16 +228,6 @@ def sha256_of(path: StrPath) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def digest(arrays: Mapping[str, npt.NDArray[Any]], text: str = "") -> str:
-    """A SHA-256 over names, types, shapes and values, whatever file they are stored in."""
-    sha = hashlib.sha256(text.encode())
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name], order="C")
-        sha.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        sha.update(array.reshape(-1).view(np.uint8).data)
-    return sha.hexdigest()
-
-
 def dump_json(value: object, *, indent: int | None = None) -> str:
     """JSON with sorted keys and no NaN: equal values give equal text."""
     return json.dumps(value, indent=indent, sort_keys=True, allow_nan=False)
@@ -298,64 +284,3 @@ def read_json(path: StrPath) -> Any:
     if len(text) > MAX_JSON_BYTES:
         raise DataError(f"{path}: larger than {MAX_JSON_BYTES} bytes, not a JSON file of mcat")
     return parse_json(text, path)
-
-
-def save_safetensors(
-    path: StrPath,
-    tensors: Mapping[str, npt.NDArray[Any]],
-    metadata: Mapping[str, Any],
-    *,
-    overwrite: bool = False,
-) -> None:
-    """Writes arrays and JSON metadata as one safetensors file, whole or not at all.
-
-    Raises:
-        DataError: if an array holds NaN or infinity.
-    """
-    from safetensors.numpy import save
-
-    arrays = {name: np.asarray(array, order="C") for name, array in tensors.items()}
-    _require_finite(arrays, path)
-    text = dump_json(metadata)
-    content = save(arrays, {"mcat": text, "sha256": digest(arrays, text)})
-    with new_file(path, overwrite=overwrite) as part:
-        part.write_bytes(content)
-
-
-def load_safetensors(path: StrPath) -> tuple[Arrays, dict[str, Any]]:
-    """Reads what `save_safetensors` wrote: arrays and metadata. Nothing in a file is ever run.
-
-    Raises:
-        MissingInputError: if the file is not there.
-        DataError: if it is damaged, holds NaN, or is anything else (a pickle, a zip, ...).
-    """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    with open_input(path) as file:
-        content = file.read()
-    try:
-        # np.array copies: arrays over the file's bytes would be read-only.
-        arrays = {name: np.array(array) for name, array in load(content).items()}
-        header = content[8 : 8 + int.from_bytes(content[:8], "little")]
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DataError(
-            f"{path}: not a readable safetensors file ({reason}); pickles and zips are never loaded"
-        ) from error
-    notes = parse_json(header, path).get("__metadata__") or {}
-    if not {"mcat", "sha256"} <= notes.keys():
-        raise DataError(f"{path}: a safetensors file, but not one that mcat wrote")
-    if notes["sha256"] != digest(arrays, notes["mcat"]):
-        raise DataError(f"{path}: damaged, its checksum does not match; restore it from a copy")
-    _require_finite(arrays, path)
-    metadata = parse_json(notes["mcat"], path)
-    if not isinstance(metadata, dict):
-        raise DataError(f"{path}: its mcat metadata is not a JSON object")
-    return arrays, metadata
-
-
-def _require_finite(arrays: Mapping[str, npt.NDArray[Any]], path: StrPath) -> None:
-    for name, array in arrays.items():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise DataError(f"{path}: '{name}' holds NaN or infinity: neither saved nor loaded")

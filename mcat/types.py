@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,20 @@ class Remembering(Protocol):
 
 
 AnyPolicy = PolicyFunction | Remembering
+
+
+class NamedPolicy(NamedTuple):
+    """A policy, and how tables and files call it.
+
+    Attributes:
+        name: Its name.
+        act: What acts; None draws uniformly random actions.
+        sha256: A hash that tells its weights from others', None if it has none.
+    """
+
+    name: str
+    act: AnyPolicy | None
+    sha256: str | None = None
 
 
 def started(policy: AnyPolicy) -> PolicyFunction:

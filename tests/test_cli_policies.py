@@ -16,7 +16,7 @@ from mcat.cli import run
 from mcat.datasets import load
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
-from mcat.safe_io import load_safetensors, save_safetensors
+from mcat.tensor_files import load_safetensors, save_safetensors
 from tests.reports.learning.run_folders import write_policy, write_run
 
 TRAIN = "train --env hopper --size 0.06 --horizon 30 --start-steps 20 --quiet"

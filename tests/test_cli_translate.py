@@ -214,8 +214,8 @@ def test_a_transferred_policy_collects(capsys):
     assert metadata["policy"]["name"] == name
     actor = collector_policy("good", cheetah(0.5), translator=Path("pair"))
     assert metadata["policy"]["sha256"] == actor.sha256
-    assert np.allclose(actor.function(np.array(store.observations)), store.actions, atol=1e-5)
-    plain = collector_policy("good", cheetah(0.1)).function(np.array(store.observations))
+    assert np.allclose(actor.act(np.array(store.observations)), store.actions, atol=1e-5)
+    plain = collector_policy("good", cheetah(0.1)).act(np.array(store.observations))
     assert np.abs(plain - store.actions).max() > 1e-3
 
 

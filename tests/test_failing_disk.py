@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.safe_io import load_safetensors
+from mcat.tensor_files import load_safetensors
 
 HERE = Path(__file__).parent
 COLLECT = "collect --env hopper --horizon 20 --policy random --steps 800 --workers 1 --out {}"

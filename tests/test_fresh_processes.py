@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mcat.safe_io import digest, load_safetensors
+from mcat.tensor_files import digest, load_safetensors
 
 CALLS = (
     "envs show ant",

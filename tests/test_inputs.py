@@ -11,7 +11,8 @@ import pytest
 import mcat
 from mcat.envs import Task
 from mcat.errors import DataError, McatError, MissingInputError, UsageError, counted, printable
-from mcat.safe_io import load_safetensors, open_input, parse_json, read_json, sha256_of
+from mcat.safe_io import open_input, parse_json, read_json, sha256_of
+from mcat.tensor_files import load_safetensors
 
 PACKAGE = Path(mcat.__file__).parent
 

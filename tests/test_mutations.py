@@ -33,7 +33,8 @@ from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs import Task
 from mcat.errors import DataError, McatError
 from mcat.reports.learning.runs import read_run
-from mcat.safe_io import digest, write_json
+from mcat.safe_io import write_json
+from mcat.tensor_files import digest
 from mcat.transfer.deploy import open_transfer
 from mcat.transfer.logs import load_logs
 from mcat.translator import ActionConfig, ContextConfig, Translator, fit_pair

@@ -16,7 +16,6 @@ import pytest
 
 from mcat.errors import CannotCreateError, DataError, MissingInputError, StorageError
 from mcat.safe_io import (
-    digest,
     ensure_writable_output,
     new_file,
     read_json,
@@ -24,6 +23,7 @@ from mcat.safe_io import (
     sha256_of,
     write_json,
 )
+from mcat.tensor_files import digest
 
 NOBODY = 65534
 OLD, NEW = "old content", "new content"

@@ -12,11 +12,7 @@ import pytest
 import torch
 
 from mcat.errors import CannotCreateError, DataError
-from mcat.safe_io import (
-    digest,
-    load_safetensors,
-    save_safetensors,
-)
+from mcat.tensor_files import digest, load_safetensors, save_safetensors
 
 TENSORS = {
     "w": np.arange(6, dtype=np.float32).reshape(2, 3),

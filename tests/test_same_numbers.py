@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from mcat.cli import run
-from mcat.safe_io import digest, load_safetensors
+from mcat.tensor_files import digest, load_safetensors
 
 RECORDED = Path(__file__).with_suffix(".json")
 CPU = Path("/proc/cpuinfo")

@@ -14,7 +14,7 @@ import pytest
 
 from mcat.cli import run
 from mcat.datasets import write_dataset
-from mcat.safe_io import load_safetensors
+from mcat.tensor_files import load_safetensors
 from tests.transfer.transfer_logs import own_robot
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 75, signal.SIGUSR1: 75}

@@ -22,12 +22,12 @@ FILMED = 3  # episodes of which a Meta-World hand's path is kept
 Paths = dict[str, list[list[list[float]]]]
 
 
-class Run(NamedTuple):
-    """Episodes to be run: who acts where."""
+class Trial(NamedTuple):
+    """Episodes to be run: who acts, as what, and where."""
 
     label: str
-    task: Task
     policy: AnyPolicy
+    task: Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,13 +100,13 @@ def episode_returns(
 
 
 def run_episodes(
-    runs: Sequence[Run], *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
+    trials: Sequence[Trial], *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[tuple[Returns, ...], Paths]:
-    """The returns of each run, from equal starts on equal tasks, and on Meta-World hand paths."""
+    """The returns of each trial, from equal starts on equal tasks, and on Meta-World hand paths."""
     evaluators: dict[Task, Evaluator] = {}
     returns, paths = [], {}
-    with Progress("running", len(runs) * episodes, "episodes", quiet=quiet) as progress:
-        for label, task, policy in runs:
+    with Progress("running", len(trials) * episodes, "episodes", quiet=quiet) as progress:
+        for label, policy, task in trials:
             if task not in evaluators:
                 evaluators[task] = Evaluator(task, episodes, seed, workers)
             seen: list[NDArray[np.float64]] = []

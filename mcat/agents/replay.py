@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mcat.agents.learner import Batch
 from mcat.errors import DataError, UsageError
-from mcat.safe_io import digest, load_safetensors, save_safetensors
+from mcat.tensor_files import digest, load_safetensors, save_safetensors
 
 SEGMENT = 10_000  # transitions per file; a checkpoint itself holds fewer than this
 

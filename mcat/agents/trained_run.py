@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcat.agents.evaluation import Returns, Run, run_episodes
+from mcat.agents.evaluation import Returns, Trial, run_episodes
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.policy import Policy, load_policy
@@ -77,8 +77,8 @@ def evaluate_run(
     run: TrainedRun, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[Returns, ...]:
     """The returns of deterministic episodes on each task, each begun with an empty memory."""
-    runs = [Run(name, task, run.policy) for name, task in run.tasks.items()]
-    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
+    trials = [Trial(name, run.policy, task) for name, task in run.tasks.items()]
+    returns, _ = run_episodes(trials, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
 
 

@@ -143,7 +143,7 @@ def collect(
         )
         summary = run(
             config,
-            actor.function,
+            actor.act,
             path,
             resume=resume,
             overwrite=overwrite,

@@ -195,10 +195,10 @@ def _policy(
 ) -> AnyPolicy | None:
     if name == "none" and translator is None and source is None:
         return None
-    from mcat.transfer.deploy import evaluation_runs
+    from mcat.transfer.deploy import evaluation_trials
 
     wanted = None if name == "none" else name
-    *_, run = evaluation_runs(
+    *_, run = evaluation_trials(
         task, wanted, translator=translator, source=source, seed=seed,
         notify=lambda text: click.echo(text, err=True),
     )  # fmt: skip

@@ -130,10 +130,10 @@ def _evaluate_policy(
 
     require_actor(source_policy_name(policy, task), task, translator, source)
     from mcat.agents.evaluation import run_episodes
-    from mcat.transfer.deploy import evaluation_runs
+    from mcat.transfer.deploy import evaluation_trials
 
     require_room(task, episodes)
-    runs = evaluation_runs(
+    runs = evaluation_trials(
         task, policy, translator=translator, source=source, seed=seed,
         notify=lambda text: click.echo(text, err=True),
     )  # fmt: skip

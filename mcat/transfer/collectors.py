@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from torch.nn.utils import parameters_to_vector
 
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.names import find_policy, packaged_policies
-from mcat.agents.policies.policy import Policy
+from mcat.agents.policies.policy import Policy, load_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.progress import Notify, ignore
-from mcat.safe_io import digest, load_safetensors
+from mcat.tensor_files import digest, load_safetensors
 from mcat.transfer.deploy import open_transfer
 from mcat.translator.policy import translator_file
-from mcat.types import AnyPolicy
+from mcat.types import AnyPolicy, NamedPolicy
 
 # The paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
 MEDIOCRE_STEPS = {"ant": 45_000}
 DEFAULT_MEDIOCRE_STEPS = 80_000
 STEPS_PER_SECOND = 130  # of training on one core, for the announcement; the bar knows better
-
-
-class Collector(NamedTuple):
-    """A policy with what a data set records of it; no function means uniformly random actions."""
-
-    name: str
-    function: AnyPolicy | None
-    sha256: str | None
 
 
 def collector_policy(
@@ -41,7 +32,7 @@ def collector_policy(
     source: str | None = None,
     runs: Path = Path("runs"),
     notify: Notify = ignore,
-) -> Collector:
+) -> NamedPolicy:
     """The policy to collect `task` with.
 
     Args:
@@ -61,19 +52,22 @@ def collector_policy(
     if name is None:
         name = "scripted" if task.on_table else "mediocre"
     if name == "random":
-        return Collector(name, None, None)
-    found = str(_mediocre_file(task, runs, notify)) if name == "mediocre" else name
-    function = find_policy(found, task, np.random.default_rng(0))
-    return Collector(name, function, _weights(function))
+        return NamedPolicy(name, None, None)
+    policy = (
+        load_policy(_mediocre_file(task, runs, notify))
+        if name == "mediocre"
+        else find_policy(name, task, np.random.default_rng(0))
+    )
+    return NamedPolicy(name, policy, _weights(policy))
 
 
 def _transferred(
     folder: Path, name: str | None, task: Task, source: str | None, notify: Notify
-) -> Collector:
+) -> NamedPolicy:
     found = open_transfer(folder, name, task, source, notify=notify)
     source_weights = _weights(found.policy.policy) or ""
     arrays, _ = load_safetensors(translator_file(folder))
-    return Collector(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
+    return NamedPolicy(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
 
 
 def _weights(policy: AnyPolicy) -> str | None:

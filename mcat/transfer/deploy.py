@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mcat.agents.evaluation import Run
+from mcat.agents.evaluation import Trial
 from mcat.agents.policies.names import find_policy, find_source_policy, source_policy_name
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError, unknown
@@ -88,7 +88,7 @@ def open_transfer(
     )
 
 
-def evaluation_runs(
+def evaluation_trials(
     task: Task,
     policy: str | None,
     *,
@@ -96,23 +96,23 @@ def evaluation_runs(
     source: str | None = None,
     seed: int = 0,
     notify: Notify = ignore,
-) -> list[Run]:
+) -> list[Trial]:
     """What `mcat evaluate` runs: a policy as it is, or before and after translation."""
     if translator is not None:
         opened = open_transfer(translator, policy, task, source, notify=notify)
-        return runs_on(task, opened)
+        return trials_on(task, opened)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     name = source_policy_name(policy, task)
-    return [Run(name, task, find_policy(name, task, np.random.default_rng(seed)))]
+    return [Trial(name, find_policy(name, task, np.random.default_rng(seed)), task)]
 
 
-def runs_on(target: Task, transferred: Transferred) -> list[Run]:
+def trials_on(target: Task, transferred: Transferred) -> list[Trial]:
     """Untranslated, where that is possible, and transferred."""
-    runs = [Run(TRANSFERRED, target, transferred.policy)]
+    trials = [Trial(TRANSFERRED, transferred.policy, target)]
     if transferred.source is not None:
-        runs.insert(0, Run(UNTRANSLATED, target, transferred.source))
-    return runs
+        trials.insert(0, Trial(UNTRANSLATED, transferred.source, target))
+    return trials
 
 
 def _read(folder: Path) -> tuple[TransferResult, Translator]:

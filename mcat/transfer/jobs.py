@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.evaluation import Paths, Returns, Run, run_episodes
+from mcat.agents.evaluation import Paths, Returns, Trial, run_episodes
 from mcat.agents.policies.names import find_source_policy, source_policy_name
 from mcat.errors import UsageError
 from mcat.progress import Stopwatch
 from mcat.transfer.config import TransferConfig
-from mcat.transfer.deploy import Transferred, runs_on
+from mcat.transfer.deploy import Transferred, trials_on
 from mcat.transfer.logs import Logs, describe
 from mcat.transfer.result import ON_SOURCE, Cells, Contexts, ReturnMatrix
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
@@ -90,9 +90,9 @@ def translate_pair(
             transferred = Transferred(
                 policy.name, plain, TransferredPolicy(policy.function, translator)
             )
-            runs = [Run(ON_SOURCE, source.task, policy.function)]
+            trials = [Trial(ON_SOURCE, policy.function, source.task)]
             found.returns, found.paths = run_episodes(
-                runs + runs_on(target.task, transferred),
+                trials + trials_on(target.task, transferred),
                 episodes=config.episodes,
                 seed=config.seed,
                 workers=workers,
@@ -207,11 +207,11 @@ def translate_many(
             quiet=quiet,
         )
     with timings.time("evaluate"):
-        runs, cells = _matrix_runs(logs, policies, translator)
+        trials, cells = _matrix_trials(logs, policies, translator)
         returns: tuple[Returns, ...] = ()
-        if runs:
+        if trials:
             returns, _ = run_episodes(
-                runs, episodes=config.episodes, seed=config.seed, workers=workers, quiet=quiet
+                trials, episodes=config.episodes, seed=config.seed, workers=workers, quiet=quiet
             )
     return Found(
         translator=translator,
@@ -242,18 +242,18 @@ def _task_policies(config: TransferConfig, logs: Sequence[Logs]) -> list[SourceP
     return policies
 
 
-def _matrix_runs(
+def _matrix_trials(
     logs: Sequence[Logs], policies: Sequence[SourcePolicy], translator: LearnedTranslator
-) -> tuple[list[Run], list[tuple[int, int]]]:
+) -> tuple[list[Trial], list[tuple[int, int]]]:
     """Every task's policy on every task, as it is and translated, and which cells these are."""
-    runs, cells = [], []
+    trials, cells = [], []
     for i, policy in enumerate(policies):
         for j, target in enumerate(logs):
             if policy.function and not policy.skipped and target.task:
                 moved = TransferredPolicy(policy.function, translator.between(i, j))
-                runs += runs_on(target.task, Transferred(policy.name, policy.function, moved))
+                trials += trials_on(target.task, Transferred(policy.name, policy.function, moved))
                 cells.append((i, j))
-    return runs, cells
+    return trials, cells
 
 
 def _matrix(

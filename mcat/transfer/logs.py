@@ -14,7 +14,7 @@ from mcat.datasets.arrays import DTYPES
 from mcat.datasets.checks import CONSTANT, rate_hz
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
-from mcat.safe_io import digest
+from mcat.tensor_files import digest
 from mcat.transfer.result import Machine
 from mcat.translator.limits import require_log_limits
 

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from mcat.errors import DataError, MissingInputError, UsageError
-from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.safe_io import StrPath
+from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
 from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.translator.limits import require_actions
 from mcat.translator.report import FitReport

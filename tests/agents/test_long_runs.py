@@ -15,7 +15,7 @@ import pytest
 
 from mcat.agents.td3 import TD3
 from mcat.errors import DivergedError
-from mcat.safe_io import load_safetensors
+from mcat.tensor_files import load_safetensors
 from tests.agents.meta import test_loop
 from tests.agents.meta.point_mass import tiny_config
 from tests.agents.meta.test_loop import play, spawn

@@ -6,7 +6,8 @@ import numpy as np
 
 from mcat.datasets import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset
-from mcat.safe_io import digest, dump_json
+from mcat.safe_io import dump_json
+from mcat.tensor_files import digest
 
 OBS, ACT = 2, 1
 COLUMNS = ("observations", "actions", "rewards", "next_observations", "terminals", "timeouts")

@@ -16,7 +16,7 @@ import pytest
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, McatError
-from mcat.safe_io import digest
+from mcat.tensor_files import digest
 from tests.datasets.foreign_files import (
     ROWS,
     arrays_of,

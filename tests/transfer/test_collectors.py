@@ -21,9 +21,9 @@ def test_random_has_no_function_and_meta_world_is_scripted_by_default():
 
 def test_another_robots_script_can_be_run():
     observations = np.random.default_rng(0).uniform(0, 1, (5, 14))
-    own = collector_policy("scripted", Task("sweep-into")).function(observations)
-    pushed = collector_policy("scripted:push", Task("sweep-into")).function(observations)
-    expected = collector_policy("scripted", Task("push")).function(observations)
+    own = collector_policy("scripted", Task("sweep-into")).act(observations)
+    pushed = collector_policy("scripted:push", Task("sweep-into")).act(observations)
+    expected = collector_policy("scripted", Task("push")).act(observations)
     assert np.array_equal(pushed, expected)
     assert not np.array_equal(pushed, own)
 
@@ -32,8 +32,8 @@ def test_the_packaged_mediocre_policy_is_the_default_whatever_the_delay():
     packaged = next(p for p in packaged_policies() if p.level == "mediocre")
     told = []
     found = collector_policy(None, packaged.task.replace(delay=500), notify=told.append)
-    assert isinstance(found.function, Policy)
-    assert found.function.task == packaged.task
+    assert isinstance(found.act, Policy)
+    assert found.act.task == packaged.task
     assert len(found.sha256) == 64
     assert not told
 

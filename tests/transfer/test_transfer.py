@@ -5,14 +5,15 @@ import json
 import numpy as np
 import pytest
 
-from mcat.agents.evaluation import Evaluator, Returns, Run, run_episodes
+from mcat.agents.evaluation import Evaluator, Returns, Trial, run_episodes
 from mcat.agents.policies.names import find_policy, source_policy_name
 from mcat.datasets import read_dataset, write_dataset
 from mcat.envs import Task
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
-from mcat.safe_io import digest, load_safetensors, read_json, write_json
+from mcat.safe_io import read_json, write_json
+from mcat.tensor_files import digest, load_safetensors
 from mcat.transfer.config import TransferConfig
-from mcat.transfer.deploy import open_transfer, runs_on
+from mcat.transfer.deploy import open_transfer, trials_on
 from mcat.transfer.logs import load_logs
 from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, Machine, TransferResult
 from mcat.transfer.run import default_folder, translate
@@ -140,7 +141,7 @@ def test_many_tasks_fill_the_rows_that_have_a_policy(many):
 def test_many_tasks_are_opened_by_name(many):
     result, folder = many
     source, other, target = result.matrix.names
-    runs = runs_on(cheetah(0.5), open_transfer(folder, "good", cheetah(0.5), source))
+    runs = trials_on(cheetah(0.5), open_transfer(folder, "good", cheetah(0.5), source))
     returns, _ = run_episodes(runs, episodes=EPISODES, seed=0, quiet=True)
     assert [r.mean for r in returns] == [
         result.matrix.untranslated[0][2],
@@ -168,7 +169,9 @@ def test_the_baseline_is_used_in_the_same_way(logs, tmp_path):
     assert result.trust is None
     assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
     opened = open_transfer(tmp_path / "cycle", "good", cheetah(0.5))
-    returns, _ = run_episodes(runs_on(cheetah(0.5), opened), episodes=EPISODES, seed=0, quiet=True)
+    returns, _ = run_episodes(
+        trials_on(cheetah(0.5), opened), episodes=EPISODES, seed=0, quiet=True
+    )
     assert returns == result.returns[1:]
 
 
@@ -202,7 +205,7 @@ def test_in_other_spaces_the_source_policy_acts_by_the_map(tmp_path, logs):
     assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
     opened = open_transfer(tmp_path / "out", None, three)
     assert opened.source is None
-    returns, _ = run_episodes(runs_on(three, opened), episodes=EPISODES, seed=0, quiet=True)
+    returns, _ = run_episodes(trials_on(three, opened), episodes=EPISODES, seed=0, quiet=True)
     assert returns == result.returns[2:]
 
 
@@ -250,7 +253,7 @@ def test_a_file_cannot_name_any_environment_but_ours(tmp_path, task, message):
 def test_meta_world_shows_the_hand(tmp_path):
     task = Task("push", horizon=6)
     act = find_policy("scripted", task, np.random.default_rng(0))
-    returns, paths = run_episodes([Run("hand", task, act)], episodes=4, seed=0, quiet=True)
+    returns, paths = run_episodes([Trial("hand", act, task)], episodes=4, seed=0, quiet=True)
     assert np.shape(paths["hand"]) == (3, 7, 3)
     seen = []
     Evaluator(task, 4, seed=0).returns(act, seen.append)

@@ -15,7 +15,8 @@ from mcat.paper import run as reproducing
 from mcat.paper.run import ReproduceConfig, reproduce
 from mcat.paper.tables import TABLES, Row, Table
 from mcat.reports.translation.page import write_page
-from mcat.safe_io import digest, dump_json, load_safetensors, read_json
+from mcat.safe_io import dump_json, read_json
+from mcat.tensor_files import digest, load_safetensors
 from mcat.transfer import jobs as transfer_jobs
 from mcat.transfer import run as transfer
 from mcat.transfer.config import TransferConfig

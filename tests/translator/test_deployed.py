@@ -10,7 +10,7 @@ import torch
 
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, MissingInputError, UsageError
-from mcat.safe_io import load_safetensors, save_safetensors
+from mcat.tensor_files import load_safetensors, save_safetensors
 from mcat.translator import (
     ActionConfig,
     ContextConfig,

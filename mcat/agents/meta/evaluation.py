@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mcat.agents.evaluation import episode_returns
 from mcat.agents.meta.algorithm import Algorithm, TaskSet
-from mcat.safe_io import Arrays, save_safetensors
+from mcat.tensor_files import Arrays, save_safetensors
 
 CONTEXTS_FILE = "contexts.safetensors"
 SNAPSHOTS = 20  # of the contexts of an episode

@@ -36,7 +36,8 @@ from mcat.datasets.rollout import roll_out
 from mcat.errors import MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
-from mcat.safe_io import Arrays, io_errors, is_file
+from mcat.safe_io import io_errors, is_file
+from mcat.tensor_files import Arrays
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")

@@ -12,7 +12,8 @@ from mcat.agents.meta.algorithm import Round
 from mcat.datasets.arrays import DTYPES
 from mcat.datasets.episodes import EpisodeStore
 from mcat.errors import DataError
-from mcat.safe_io import Arrays, digest, dump_json, load_safetensors, save_safetensors
+from mcat.safe_io import dump_json
+from mcat.tensor_files import Arrays, digest, load_safetensors, save_safetensors
 
 
 def save_round(folder: Path, iteration: int, new: Round) -> str:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from mcat.agents.networks import MLP, parameter_shapes
 from mcat.errors import DataError, DivergedError, UsageError
 from mcat.formats import require_format, stamp
-from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.safe_io import StrPath
+from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
 from mcat.translator.configs import Activation
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import mlp

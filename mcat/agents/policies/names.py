@@ -10,7 +10,7 @@ import numpy as np
 from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError, no_name_or_file, unknown
-from mcat.safe_io import load_safetensors
+from mcat.tensor_files import load_metadata
 from mcat.types import AnyPolicy, PolicyFunction, Remembering
 
 LEVELS = ("good", "mediocre")
@@ -33,7 +33,7 @@ def packaged_policies() -> list[PackagedPolicy]:
     found = []
     for path in sorted(PACKAGED.glob("*.safetensors")):
         level = path.stem.rpartition("-")[2]
-        metadata = load_safetensors(path)[1]
+        metadata = load_metadata(path)  # the arrays are read, and checked, with the policy
         task = Task.from_dict(metadata["task"])
         found.append(PackagedPolicy(task, level, metadata["step"], metadata["mean_return"], path))
     return found

@@ -16,7 +16,8 @@ from mcat.agents.runs.record import policy_file
 from mcat.envs.tasks import Task
 from mcat.errors import DataError
 from mcat.formats import require_format, stamp
-from mcat.safe_io import Arrays, StrPath, load_safetensors, save_safetensors
+from mcat.safe_io import StrPath
+from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
 from mcat.types import require_observations
 
 FORMAT = 1

@@ -16,14 +16,8 @@ from mcat.config import differences
 from mcat.errors import CannotCreateError, DataError, McatError
 from mcat.formats import require_format, stamp
 from mcat.progress import Notify, ignore
-from mcat.safe_io import (
-    Arrays,
-    io_errors,
-    load_safetensors,
-    new_file,
-    remove_stale_parts,
-    save_safetensors,
-)
+from mcat.safe_io import io_errors, new_file, remove_stale_parts
+from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
 
 Row = dict[str, float]
 

@@ -9,7 +9,8 @@ from typing import Any
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
-from mcat.safe_io import load_safetensors, read_json
+from mcat.safe_io import read_json
+from mcat.tensor_files import load_safetensors
 
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
 POLICY_FILE, BEST_POLICY_FILE = "policy.safetensors", "policy-best.safetensors"

@@ -37,7 +37,8 @@ from mcat.errors import DivergedError, MissingInputError, UnstableError, UsageEr
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
 from mcat.provenance import provenance
-from mcat.safe_io import Arrays, io_errors
+from mcat.safe_io import io_errors
+from mcat.tensor_files import Arrays
 
 COLUMNS = (
     "step",

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from mcat.agents.runs.record import RunRecord, read_record
 from mcat.errors import DataError
-from mcat.safe_io import load_safetensors, open_input
+from mcat.safe_io import open_input
+from mcat.tensor_files import load_safetensors
 
 Array = NDArray[np.float64]
 EMPTY: Array = np.zeros(0)

@@ -31,7 +31,7 @@ from mcat.datasets.arrays import DTYPES
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import ignore
-from mcat.safe_io import digest, load_safetensors, save_safetensors
+from mcat.tensor_files import digest, load_safetensors, save_safetensors
 from mcat.translator.action import ActionTraining
 from tests.agents.meta.point_mass import (
     TINY,

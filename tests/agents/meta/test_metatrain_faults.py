@@ -24,7 +24,7 @@ from mcat.errors import (
     UnstableError,
 )
 from mcat.interrupts import StoppedError
-from mcat.safe_io import load_safetensors
+from mcat.tensor_files import load_safetensors
 from mcat.translator import context
 from mcat.translator.action import ActionTraining
 from tests.agents.meta.point_mass import PointMasses, tiny_config

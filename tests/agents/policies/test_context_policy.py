@@ -17,7 +17,7 @@ from mcat.agents.policies.policy import load_policy
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
 from mcat.errors import DataError, DivergedError, MissingInputError, UsageError
-from mcat.safe_io import load_safetensors, save_safetensors
+from mcat.tensor_files import load_safetensors, save_safetensors
 from mcat.translator.configs import ContextConfig
 from mcat.translator.context import ContextModel
 from mcat.translator.windows import past_of

@@ -21,7 +21,7 @@ from mcat.agents.policies.policy import load_policy, save_policy
 from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError
-from mcat.safe_io import load_safetensors, save_safetensors
+from mcat.tensor_files import load_safetensors, save_safetensors
 
 TASK = Task("halfcheetah", armature=0.1)
 OBS = np.random.default_rng(0).standard_normal((5, 17))

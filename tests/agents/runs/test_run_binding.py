@@ -16,7 +16,7 @@ from mcat.agents.meta.run import read_config as read_meta_config
 from mcat.agents.runs.folder import CsvLog, remove_stale_files
 from mcat.agents.single.run import read_config, train
 from mcat.errors import DataError, MissingInputError
-from mcat.safe_io import load_safetensors, save_safetensors
+from mcat.tensor_files import load_safetensors, save_safetensors
 from tests.agents.meta import test_loop
 from tests.agents.meta.point_mass import tiny_config, tiny_task_set
 from tests.agents.meta.test_loop import clean, contents, play  # noqa: F401

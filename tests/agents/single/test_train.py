@@ -36,7 +36,7 @@ from mcat.errors import (
     UnstableError,
     UsageError,
 )
-from mcat.safe_io import digest, load_safetensors
+from mcat.tensor_files import digest, load_safetensors
 
 TASK = Task("halfcheetah", horizon=70)
 TENSORBOARD = runs._tensorboard

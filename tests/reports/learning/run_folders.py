@@ -10,7 +10,8 @@ from mcat.agents.meta.config import PRESETS
 from mcat.agents.networks import MLP
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.config import overlay, to_json
-from mcat.safe_io import save_safetensors, write_json
+from mcat.safe_io import write_json
+from mcat.tensor_files import save_safetensors
 from mcat.translator.networks import mlp
 
 
