@@ -249,3 +249,16 @@ def test_the_deviations_of_the_presets_are_all_there():
     assert len(keys) == 2
     for key in keys:
         assert settings("--preset", "paper", "--set", key) != settings("--preset", "paper")
+
+
+def test_the_way_of_a_transition_passes_functions_that_are_there():
+    """Every row of architecture.md names a file and what a transition passes in it."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    rows = re.findall(r"^\| \[.+?\]\(\.\./(mcat/.+?)\) \| (.+?) \|", page, re.MULTILINE)
+    assert len(rows) > 20
+    for path, names in rows:
+        source = (ROOT / path).read_text()
+        for name in re.findall(r"`([\w.]+)`", names):
+            owner, _, function = name.rpartition(".")
+            assert re.search(rf"(def|class) {function}\b", source), (path, name)
+            assert not owner or f"class {owner}" in source, (path, name)
