@@ -76,7 +76,15 @@ def _tasks(record: RunRecord) -> tuple[Task, ...]:
 def evaluate_run(
     deployed: Deployed, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[Returns, ...]:
-    """The returns of deterministic episodes on each task, each begun with an empty memory."""
+    """The returns of deterministic episodes on each task, each begun with an empty memory.
+
+    Args:
+        deployed: What `open_run` gave.
+        episodes: Episodes on each task.
+        seed: Of the episodes' starts.
+        workers: Processes that share the physics.
+        quiet: Show no progress.
+    """
     runs = [Run(name, task, deployed.policy) for name, task in deployed.tasks.items()]
     returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns

@@ -43,10 +43,12 @@ class ReproduceConfig:
     Attributes:
         table: Name of one of `TABLES`.
         rows: Names of some of its rows; all, if empty.
-        preset: Of the translators; "paper" also collects the logs as printed.
+        preset: How translators are trained; "paper" also collects the logs as printed.
         seeds: One training of each method per seed.
-        episodes: Per policy.
+        episodes: Episodes to run of each policy.
         work: Where logs and translators go.
+        threads: Threads of torch, and processes that share the physics.
+        quiet: Show no progress.
     """
 
     table: str

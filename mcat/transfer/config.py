@@ -32,6 +32,8 @@ class TransferConfig:
         seed: Of training and of the episodes' starts.
         threads: Threads of torch, and processes that share the physics.
         out: The folder to make; None names it after the machines.
+        overwrite: Replace a result that is there already.
+        quiet: Show no progress.
     """
 
     sources: tuple[str, ...] = ()

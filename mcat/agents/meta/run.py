@@ -35,6 +35,12 @@ def metatrain(
 ) -> MetaTrainResult:
     """Train one policy for all tasks of a family, in a new folder.
 
+    Args:
+        config: What the numbers of the run depend on, such as one of `PRESETS`.
+        out: The folder, which must not exist yet.
+        preset: How `run.json` names the config.
+        quiet: Show no progress.
+
     Raises:
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came; the run can be resumed.
