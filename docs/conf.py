@@ -94,7 +94,7 @@ def help_to_rst(app: Sphinx, context: click.Context, lines: list[str]) -> None:
 
 def options_as_code(line: re.Match[str]) -> str:
     """Its dashes would become one long dash otherwise."""
-    return re.sub(r"(?<!\S)\(?--[a-z][\w-]*", r"``\g<0>``", line[0])
+    return re.sub(r"(?<![\w`-])--[a-z][\w-]*", r"``\g<0>``", line[0])
 
 
 def setup(app: Sphinx) -> None:

@@ -43,6 +43,7 @@ def test_links_to_source_files_lead_to_their_pages(site):
     assert len(links) > 20
     for link in links:
         assert (site / "docs" / link).is_file(), link
+    assert 'href="own_robot.py.html"' in (site / "examples" / "README.html").read_text()
 
 
 @pytest.mark.parametrize("package", PUBLIC)

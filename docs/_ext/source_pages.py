@@ -1,4 +1,4 @@
-"""The package's source as pages: pages link to files, and documented names to their lines."""
+"""Python files as pages of the site: pages link to them, and documented names to their lines."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sphinx.addnodes import download_reference
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
+FOLDERS = ("mcat", "examples", "benchmarks")
 
 
 def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
@@ -34,19 +35,19 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
 
 
 def link_to_pages(app: Sphinx, doctree: nodes.document) -> None:
-    """Lead links to a file of the package to its page; without this they would download it."""
+    """Lead links to a Python file to its page; without this they would download it."""
     here = Path(app.env.docname).parent
     for link in list(doctree.findall(download_reference)):
         path = os.path.normpath(here / link["reftarget"])
-        if path.endswith(".py") and (ROOT / path).is_relative_to(ROOT / "mcat"):
+        if path.endswith(".py") and path.startswith(FOLDERS):
             page = f"{os.path.relpath(path, here)}.html"
             link.replace_self(nodes.reference("", "", *link.children, refuri=page))
 
 
 def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """A page for every file of the package."""
+    """A page for every Python file."""
     look = HtmlFormatter(lineanchors="line", linenos="inline")
-    for path in sorted((ROOT / "mcat").rglob("*.py")):
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
         name = str(path.relative_to(ROOT))
         code = highlight(path.read_text(), PythonLexer(), look)
         yield name, {"title": name, "body": f"<h1>{name}</h1>{code}"}, "page.html"
