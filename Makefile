@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: install demo test test-slow lint format bench clean
+.PHONY: install demo test test-slow lint format docs bench clean
 
 install: $(READY)
 
@@ -42,8 +42,13 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# A warning, such as a link that leads nowhere, is an error.
+docs: install
+	$(BIN)/python -m sphinx -q -E -W --keep-going -c docs . docs/_build
+	@echo "open docs/_build/index.html"
+
 bench: install
 	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python -W ignore $$script; done
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis

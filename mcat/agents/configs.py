@@ -13,7 +13,18 @@ CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
 
 @dataclass(frozen=True, kw_only=True)
 class TD3Config:
-    """The numbers of the paper's table of TD3 (Appendix C.2)."""
+    """The numbers of the paper's table of TD3 (Appendix C.2).
+
+    Attributes:
+        hidden: Layer widths of actor and critics.
+        learning_rate: Adam's, for actor and critics.
+        discount: γ, what a reward one step later is worth now.
+        target_rate: How far the target networks go towards the learned ones at each of their
+            updates (TD3's τ).
+        target_noise: σ̃, the standard deviation of the noise on the actions of TD targets.
+        target_noise_clip: c, the largest that noise may be.
+        policy_delay: Critic updates per update of actor and target networks.
+    """
 
     hidden: tuple[int, ...] = (256, 256)
     learning_rate: float = 3e-4
@@ -50,6 +61,9 @@ class CrossQConfig:
             keeps critics and actor from settling.
         critic_beta: Adam's β1 for the critics.
         momentum: How far the critics' running averages go to those of a batch.
+        discount: γ, what a reward one step later is worth now.
+        target_noise: σ̃, the standard deviation of the noise on the actions of TD targets.
+        target_noise_clip: c, the largest that noise may be.
         policy_delay: Critic updates per actor update.
         raw_action_cost: What the square of an action before its tanh costs in the actor's loss, as
             a mean over its numbers. Without it most actions end up where tanh is flat, and there
@@ -104,9 +118,10 @@ class CreditConfig:
             unless it leaves more than `unexplained` of the payments' variance unexplained, which is
             asked once there are two payments for each of its weights.
         unexplained: See `auto`.
-        hidden: Widths of the reward model.
-        segments: Paid segments per step of its optimiser, and
-        steps: sampled steps of each.
+        hidden: Layer widths of the network of `learned`.
+        learning_rate: Adam's, for that network.
+        segments: Paid segments per step of its optimiser.
+        steps: Steps sampled of each of these segments.
     """
 
     kind: CreditKind = "none"

@@ -55,7 +55,14 @@ class Returns:
 
 
 class Evaluator:
-    """Deterministic episodes in lockstep, from the same starts every time."""
+    """Deterministic episodes in lockstep, from the same starts every time.
+
+    Args:
+        task: Where to act.
+        episodes: Episodes of each evaluation.
+        seed: The first starts from this number, the second from the next, and so on.
+        workers: Processes that share the physics.
+    """
 
     def __init__(self, task: Task, episodes: int, seed: int, workers: int = 1) -> None:
         require_room(task, episodes)
@@ -102,7 +109,15 @@ def episode_returns(
 def run_episodes(
     trials: Sequence[Trial], *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[tuple[Returns, ...], Paths]:
-    """The returns of each trial, from equal starts on equal tasks, and on Meta-World hand paths."""
+    """The returns of each trial, from equal starts on equal tasks, and on Meta-World hand paths.
+
+    Args:
+        trials: Who acts, what to call it, and where.
+        episodes: Episodes of each trial.
+        seed: Of the episodes' starts.
+        workers: Processes that share the physics; no part of the result.
+        quiet: Show no progress.
+    """
     evaluators: dict[Task, Evaluator] = {}
     returns, paths = [], {}
     with Progress("running", len(trials) * episodes, "episodes", quiet=quiet) as progress:

@@ -24,6 +24,12 @@ SMALLEST_GAIN = 1e-6  # so that every row is drawn now and then
 class SelfImitation:
     """The buffer D of Algorithm 1.
 
+    Args:
+        observation_size: Numbers in an observation.
+        action_size: Numbers in an action.
+        config: How much is kept, and how it is drawn.
+        discount: γ of the returns.
+
     Attributes:
         episodes: What is kept.
         returns: `(len,)` R of each transition of `episodes`: the discounted rewards as received,

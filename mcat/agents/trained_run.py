@@ -76,7 +76,15 @@ def _tasks(record: RunRecord) -> tuple[Task, ...]:
 def evaluate_run(
     run: TrainedRun, *, episodes: int, seed: int, workers: int = 1, quiet: bool = False
 ) -> tuple[Returns, ...]:
-    """The returns of deterministic episodes on each task, each begun with an empty memory."""
+    """The returns of deterministic episodes on each task, each begun with an empty memory.
+
+    Args:
+        run: What `open_run` gave.
+        episodes: Episodes on each task.
+        seed: Of the episodes' starts.
+        workers: Processes that share the physics; no part of the result.
+        quiet: Show no progress.
+    """
     trials = [Trial(name, run.policy, task) for name, task in run.tasks.items()]
     returns, _ = run_episodes(trials, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns

@@ -23,7 +23,12 @@ LISTED = 8  # places named of each kind
 
 @dataclass(frozen=True)
 class Problem:
-    """One line about a data set: an error makes training pointless, a warning may, a note not."""
+    """One line about a data set: an error makes training pointless, a warning may, a note not.
+
+    Attributes:
+        severity: How bad it is: "error", "warning" or "note".
+        message: What was found, and where.
+    """
 
     severity: Literal["error", "warning", "note"]
     message: str

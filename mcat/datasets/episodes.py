@@ -122,7 +122,16 @@ class EpisodeStore(Episodes):
         terminal: bool = False,
         task: int = 0,
     ) -> None:
-        """Add one episode; `terminal` says whether it ended in a terminal state or was cut off."""
+        """Add one episode.
+
+        Args:
+            observations: `(steps, obs)`, before each action.
+            actions: `(steps, act)`.
+            next_observations: `(steps, obs)`, after each action.
+            rewards: `(steps,)`.
+            terminal: Whether it ended in a terminal state, not because it was cut off.
+            task: The number of its task.
+        """
         ends = [len(np.asarray(rewards))]
         columns, _ = checked_columns(
             observations=observations,

@@ -46,10 +46,14 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 def write_dataset(
     path: StrPath, episodes: Episodes, metadata: Mapping[str, Any], *, overwrite: bool = False
 ) -> None:
-    """Writes `episodes` and `metadata` (JSON types) as one sealed file, whole or not at all.
+    """Writes `episodes` and `metadata` as one sealed file, whole or not at all.
 
-    The format version, sizes, counts and return statistics are added to the metadata. By
-    convention `metadata["task"]` is `Task.to_dict()`.
+    Args:
+        path: The file.
+        episodes: What is written.
+        metadata: JSON types; by convention `metadata["task"]` is `Task.to_dict()`. The format
+            version, sizes, counts and return statistics are added.
+        overwrite: Replace a file that is there already.
 
     Raises:
         CannotCreateError: if `path` exists and `overwrite` is false.

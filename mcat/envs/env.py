@@ -40,6 +40,12 @@ class TaskEnv(gym.Env[Any, Any]):
     `info["context"]` holds the hidden physical parameters. If MuJoCo's state diverges the episode
     is truncated with reward 0 and the last good observation, and `info["unstable"]` and
     `info["fault"]` say so.
+
+    Args:
+        task: The robot and its physics.
+        render_mode: "human", "rgb_array", "depth_array", or None for no pictures.
+        width: Width of a picture, in pixels.
+        height: Height of a picture, in pixels.
     """
 
     metadata = {  # noqa: RUF012 (gymnasium's convention)

@@ -106,6 +106,7 @@ _ALL = (
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
+"""Every family by its name. One of your own is known by name once it is added here."""
 
 
 def family(name: str) -> Family:

@@ -23,6 +23,15 @@ class Parameter:
     Exactly one of `bounds`, `box` and `choices` is set. A parameter with bounds is a number, one
     with a box is a vector with bounds for each of its numbers, and one with choices is one of them,
     `None` being spelled "none" in text.
+
+    Attributes:
+        name: Keyword argument and command-line option.
+        default: The value of the stock robot.
+        help: What it does, in a few words.
+        unit: Unit of its numbers, such as "kg m²".
+        bounds: Smallest and largest value of a number.
+        box: The bounds of each number of a vector.
+        choices: All values it may have.
     """
 
     name: str
@@ -101,7 +110,18 @@ def as_text(value: Value) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Robot:
-    """A robot that tasks vary."""
+    """A robot that tasks vary.
+
+    Attributes:
+        name: What commands call it.
+        env_id: What gymnasium calls it.
+        summary: What it is, in a few words.
+        horizon: Steps per episode, unless a task says otherwise.
+        observation_size: Numbers in an observation.
+        action_size: Numbers in an action.
+        parameters: What can be changed in it.
+        info: Keys of what `info` holds after each step, besides the context.
+    """
 
     name: str
     env_id: str
@@ -287,6 +307,7 @@ _ALL = (
 )
 
 ROBOTS: dict[str, Robot] = {robot.name: robot for robot in _ALL}
+"""Every robot by its name."""
 
 
 def robot(name: str) -> Robot:

@@ -147,6 +147,14 @@ class Family:
     """Tasks that belong together, split into those to learn on and those to be tested on.
 
     In a pair, `train` is the source task and `test` the target.
+
+    Attributes:
+        name: What commands call it.
+        title: What tables and pages call it.
+        varies: The parameters in which its tasks differ.
+        train: Tasks to learn on, at least one.
+        test: Tasks to be tested on, none of them in `train`.
+        note: What else a reader of the list should know.
     """
 
     name: str

@@ -41,7 +41,7 @@ class ReproduceConfig:
     Attributes:
         table: Name of one of `TABLES`.
         rows: Names of some of its rows; all, if empty.
-        preset: Of the translators; "paper" also collects the logs as printed.
+        preset: How translators are trained; "paper" also collects the logs as printed.
         seeds: One training of each method per seed.
         episodes: Episodes of each policy.
         threads: Threads of torch; the last bits depend on it.

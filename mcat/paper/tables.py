@@ -278,3 +278,4 @@ TABLES = {
         ),
     ),
 }
+"""The paper's experiments on transfer by name: what it printed, and how each row is run."""

@@ -25,11 +25,24 @@ class ContextConfig:
         all_future: Predict all M of them, as printed; else one drawn at random per row, which has
             the same expected gradient at an M-th of the cost.
         recent: Last steps whose state changes F sees directly; 0 as printed.
-        shared_only: See `ContextModel.shared`; False as printed.
-        evenness: See `forward_loss`; 0 as printed.
+        shared_only: Hide from F and H the dimensions of the state in which machines never meet;
+            False as printed.
+        context_size: Numbers in a context z.
+        encoder_hidden: Layer widths of C.
+        forward_hidden: Layer widths of F.
+        encoder_activation: Activation of C's layers.
+        forward_activation: Activation of F's layers.
+        evenness: Power of the predicted variance by which terms of L_forw are multiplied, lest
+            what is hard to predict is given up; 0 as printed.
+        contrastive_weight: Weight of L_cont beside L_forw.
+        margin: m, the distance that contexts of different tasks shall keep.
+        learning_rate: Adam's, at first if `decay`.
         decay: Let the learning rate fall to 0 over `max_steps`, which gets there in fewer of them.
+        batch_size: Histories of each of the two sides of a step.
         max_steps: Optimiser steps, if held-out error does not stop falling before.
-        patience: Evaluations without progress after which training stops.
+        evaluate_every: Optimiser steps between two looks at the held-out error.
+        patience: Evaluations without progress (1 %) after which training stops.
+        feature_samples: Histories whose contexts are averaged to the feature of a task.
     """
 
     history: int = 10
@@ -66,7 +79,7 @@ class ActionConfig:
 
     Attributes:
         residual: H adds to the source action, starting with nothing; else it makes a new one.
-        proximity: Cost of |translated - source action|, in units of the normalised L1 error. It
+        proximity: Cost of `|translated - source action|`, in units of the normalised L1 error. It
             keeps H from exploiting F's mistakes far from the actions it has seen.
         loss: "l1" to F's mean, or "nll" under F's Gaussian, which H can lower by steering to where
             F is confidently wrong (docs/decisions.md#the-loss-of-h).
@@ -74,6 +87,12 @@ class ActionConfig:
             mend the others; else all that move count alike, as printed.
         reward_aware: Also ask that the reward stays what it was (L_trans,r).
         state_weight: λ, what L_trans weighs against the reward's error when reward_aware.
+        embedding: Width to which H embeds state, action and each context before it joins them.
+        hidden: Layer widths of H after that.
+        learning_rate: Adam's at first. It falls to 0 over `steps`; in meta-training, where `steps`
+            are those of an iteration, it stays.
+        batch_size: Source transitions per step.
+        steps: Optimiser steps.
     """
 
     residual: bool = True
@@ -106,6 +125,10 @@ class StateConfig:
         state_proximity: Cost of leaving the hand maps of states, in spreads of the state.
         action_proximity: Cost of leaving the hand map of actions, as in `ActionConfig`, weighed
             like L_trans,s,a.
+        hidden: Layer widths of each map.
+        learning_rate: Adam's at first, for maps and discriminator; that of the maps falls to a
+            twentieth over `steps`.
+        batch_size: Transitions of the source, and states of the target, per step.
         steps: Optimiser steps; 0 leaves the hand maps as they are.
     """
 
@@ -133,7 +156,9 @@ class BaselineConfig:
     """How F1 is trained, and what the rest has in common.
 
     Attributes:
+        forward_steps: Optimiser steps of F1.
         forward_learning_rates: One for each equal part of F1's training.
+        batch_size: Transitions per step, of F1 and of the rest.
         epochs: Parts into which a training is cut for curves and hooks.
         pool: Samples of either kind that an adversary remembers.
     """
@@ -159,6 +184,18 @@ class CycleConfig(BaselineConfig):
     gets through them several times as fast.
 
     Attributes:
+        forward_steps: Optimiser steps of F1.
+        forward_learning_rates: One for each equal part of F1's training.
+        batch_size: Transitions per step, of F1 and of the rest.
+        epochs: Parts into which a training is cut for curves and hooks.
+        pool: Samples of either kind that an adversary remembers.
+        dynamics_weight: Weight of the dynamics cycle: F1, asked about Phi's action, shall predict
+            what followed on the target.
+        domain_weight: Weight of the domain cycle: Psi shall turn Phi's action back.
+        adversarial_weight: Weight of passing for real source actions.
+        embedding: Layer widths by which networks embed state and action apart.
+        hidden: Layer widths of networks after that.
+        steps: Optimiser steps of Phi, Psi and the adversary.
         learning_rates: One for each equal part of the training of Phi, Psi and the adversary.
     """
 
@@ -181,7 +218,13 @@ class CycleConfig(BaselineConfig):
         return cls(batch_size=32, forward_steps=90_000, steps=90_000, pool=256)
 
     def total(self, dynamics: Tensor, domain: Tensor, adversarial: Tensor) -> Tensor:
-        """The weighted sum of the three losses."""
+        """The weighted sum of the three losses.
+
+        Args:
+            dynamics: Loss of the dynamics cycle.
+            domain: Loss of the domain cycle.
+            adversarial: Loss of passing for real source actions.
+        """
         return (
             self.dynamics_weight * dynamics
             + self.domain_weight * domain
@@ -196,10 +239,24 @@ class SpacesCycleConfig(BaselineConfig):
     By default the maps see as many samples as in the original, in fewer and larger batches.
 
     Attributes:
+        forward_steps: Optimiser steps of F1.
         forward_learning_rates: The original halves it after 30 and 70 % of the training; here it
             is after each third.
+        batch_size: Transitions per step, of F1 and of the rest.
+        epochs: Parts into which F1's training and every turn is cut for curves and hooks.
+        pool: Samples of either kind that an adversary remembers.
         rounds: How often G, then the action maps, get their turn.
         turn_steps: Optimiser steps of one turn.
+        learning_rate: Adam's, for the maps.
+        discriminator_learning_rate: Adam's, for the adversaries.
+        adversarial_weight: Weight of passing for real, for each adversary.
+        dynamics_weight: Weight of the dynamics cycle: F1, asked about a mapped state and action,
+            shall predict the mapped next state.
+        action_cycle_weight: Weight of actions coming back from a way there and back.
+        embedding: Layer widths by which F1 embeds state and action apart.
+        hidden: Layer widths of F1 after that.
+        state_hidden: Layer widths of G.
+        action_hidden: Layer widths of the action maps.
         smallest_spread: State dimensions that spread less are not scaled up.
     """
 

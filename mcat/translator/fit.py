@@ -28,6 +28,11 @@ from mcat.translator.reward import train_reward
 class LearnedTranslator(Translator):
     """C, F and H, for one pair of machines or conditioned on the contexts of any two of several.
 
+    Args:
+        model: C and F.
+        network: H.
+        report: How they were trained.
+
     Attributes:
         names: The machines' names, in the order of their numbers; none if none were given.
     """

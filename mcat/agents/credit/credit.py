@@ -106,7 +106,14 @@ class Credit:
         return self.used != "uniform"
 
     def estimate(self, obs: Tensor, action: Tensor, next_obs: Tensor, received: Tensor) -> Tensor:
-        """The rewards `(n, 1)` of single transitions, of which `received` was paid with them."""
+        """The rewards `(n, 1)` of single transitions.
+
+        Args:
+            obs: `(n, S)`, before each action.
+            action: `(n, A)`.
+            next_obs: `(n, S)`, after each action.
+            received: `(n, 1)`, what was paid with them.
+        """
         assert self.at_once, "a share of a payment is not known before it"
         if self.used == "ridge":
             return self.ridge.rewards(obs, action, next_obs)

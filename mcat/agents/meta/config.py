@@ -40,11 +40,18 @@ class MCATConfig:
             (docs/decisions.md#random-actions-at-first).
         exploration: Standard deviation of the noise on the actions after that.
         batch_size: Transitions of an update of π and its critics.
+        replay_capacity: Transitions that B keeps, of all tasks together; the oldest episodes go
+            first.
         updates_per_step: Such updates per environment step.
         good_enough: Held-out error of F below which a tenth of its steps will do, as in the
             authors' code; None for what suits the robot, 0 for never.
+        td3: The numbers of TD3, if it is the learner.
+        crossq: The numbers of CrossQ, if it is the learner.
         context: C and F; `max_steps` and `patience` are per iteration.
         action: H; `steps` are per iteration.
+        imitation: The numbers of self-imitation, if `imitate`.
+        credit: How rewards for TD learning are made from delayed payments.
+        selection: When a transferred policy collects the next episode of a task.
     """
 
     learner: LearnerKind = "td3"

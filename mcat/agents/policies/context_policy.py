@@ -62,9 +62,10 @@ class ContextPolicy:
 
     Attributes:
         actor: Maps states with contexts to raw actions.
-        encoder: C.
+        encoder: C, from the last K steps to a context.
         spread: `(S,)`, in units of which C sees state changes.
-        history: K.
+        history: K, the steps that C reads.
+        activation: The activation of C's layers.
         averaged: Whether it acts on the mean of z over the episode so far, not on z_t alone.
         metadata: The rest of the file's header.
     """
@@ -86,7 +87,13 @@ class ContextPolicy:
 
     @classmethod
     def of(cls, actor: MLP, model: ContextModel, *, averaged: bool = False) -> ContextPolicy:
-        """The policy of networks in training; it goes on changing with them."""
+        """The policy of networks in training; it goes on changing with them.
+
+        Args:
+            actor: Maps states with contexts to raw actions.
+            model: The one that C is taken from.
+            averaged: Act on the mean of z over the episode so far, not on z_t alone.
+        """
         return cls(
             actor,
             model.encoder,
@@ -141,7 +148,13 @@ class ContextPolicy:
         return actions
 
     def save(self, path: StrPath, metadata: dict[str, Any], *, overwrite: bool = False) -> None:
-        """Write the policy as one file."""
+        """Write it as one file.
+
+        Args:
+            path: The file.
+            metadata: JSON types that go with it, such as `family`.
+            overwrite: Replace a file that is there already.
+        """
         header = {
             **stamp(FORMAT),
             "kind": KIND,
@@ -175,7 +188,13 @@ class ContextPolicy:
 
     @classmethod
     def of_file(cls, arrays: Arrays, header: dict[str, Any], path: StrPath) -> ContextPolicy:
-        """The policy of a file that was read; nothing is allocated before sizes and arrays fit."""
+        """The policy of a file that was read; nothing is allocated before sizes and arrays fit.
+
+        Args:
+            arrays: What the file holds, by name.
+            header: What it says of them.
+            path: Named in errors.
+        """
         require_format(header, FORMAT, path)
         try:
             history, activation = header["history"], header["activation"]

@@ -27,6 +27,7 @@ class Policy:
     """A trained actor: maps observations `(n, obs)` to actions `(n, act)`.
 
     Attributes:
+        actor: Maps observations to raw actions, of which tanh is taken.
         task: The task it was trained on.
         metadata: The rest of the file's header: step, mean_return, seed, command, versions ...
     """

@@ -38,6 +38,7 @@ class TrainConfig:
         task: The task; rewards are dense if its delay is 1.
         steps: Environment steps in all.
         snapshots: Steps at which the policy is saved; the last step always is.
+        seed: The root of all random numbers.
         learner: CrossQ, or TD3 as in the paper.
         scale_rewards: Give the learner rewards in units of their spread and, as long as no episode
             ends by itself, without their mean.
@@ -47,7 +48,16 @@ class TrainConfig:
             `lengths.draw_length`); None for whole ones. Evaluation always runs whole ones.
         start_steps: Steps of uniformly random actions before learning starts.
         exploration: Standard deviation of the noise on the actions after that.
+        batch_size: Transitions of an update.
+        replay_capacity: Transitions to keep, at least an episode; the oldest go first.
+        evaluate_every: Environment steps between two evaluations.
+        evaluation_episodes: Whole episodes of each evaluation.
+        checkpoint_every: Environment steps between two checkpoints; a signal saves one at once.
         threads: torch threads; part of the config because the last bits depend on it.
+        td3: The numbers of TD3, if it is the learner.
+        crossq: The numbers of CrossQ, if it is the learner.
+        resume: Go on with the run in `out`.
+        quiet: Show no progress.
     """
 
     task: Task

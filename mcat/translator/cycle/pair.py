@@ -137,7 +137,16 @@ def fit_cycle(
     quiet: bool = False,
     on_epoch: EpochHook | None = None,
 ) -> CycleTranslator:
-    """Learn to translate actions of `source` into actions of `target` the way of Zhang et al."""
+    """Learn to translate actions of `source` into actions of `target` the way of Zhang et al.
+
+    Args:
+        source: What a policy did on the machine where it is good.
+        target: What happened on the changed machine.
+        config: How networks are built and trained.
+        seed: Equal seeds give equal translators.
+        quiet: Show no progress.
+        on_epoch: Called with the number of each epoch and the translator as it is then.
+    """
     require_same_spaces([source, target])
     require_limits(source=source, target=target)
     config = config or CycleConfig()

@@ -212,7 +212,17 @@ def fit_cycle_spaces(
     quiet: bool = False,
     on_epoch: EpochHook | None = None,
 ) -> SpacesCycleTranslator:
-    """Learn to use a policy of `source` on `target`, starting from `correspondence`."""
+    """Learn to use a policy of `source` on `target`, starting from `correspondence`.
+
+    Args:
+        source: What a policy did on the machine where it is good.
+        target: What happened on the changed machine.
+        correspondence: A first guess of what matches what.
+        config: How networks are built and trained.
+        seed: Equal seeds give equal translators.
+        quiet: Show no progress.
+        on_epoch: Called with the number of each epoch and the translator as it is then.
+    """
     sizes = [(task.observation_size, task.action_size) for task in (source, target)]
     require_fit(correspondence, sizes[0], sizes[1])
     require_limits(source=source, target=target)

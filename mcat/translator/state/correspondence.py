@@ -81,7 +81,14 @@ class Correspondence:
     def mirror(
         cls, states: int, actions: int, *, state_axes: Iterable[int], action_axes: Iterable[int]
     ) -> Self:
-        """A correspondence in which these states and actions are negated, the others the same."""
+        """A correspondence in which some numbers are negated, the others the same.
+
+        Args:
+            states: Numbers in a state.
+            actions: Numbers in an action.
+            state_axes: Which numbers of a state are negated.
+            action_axes: Which numbers of an action are negated.
+        """
         signs = np.ones(states, np.float32), np.ones(actions, np.float32)
         for sign, axes in zip(signs, (state_axes, action_axes), strict=True):
             sign[list(axes)] = -1
@@ -105,6 +112,12 @@ class Correspondence:
         """Each number of a result is a copy of the number listed, or a sum with the weights listed.
 
         `action_to_target=[0, 1, 2, 0, 1, 2]` gives two legs the actions of one.
+
+        Args:
+            state_to_source: A row for each number in a state of the source.
+            state_to_target: A row for each number in a state of the target.
+            action_to_target: A row for each number in an action of the target.
+            action_to_source: A row for each number in an action of the source.
         """
         maps = {
             "state_to_source": (state_to_source, state_to_target),

@@ -1,0 +1,54 @@
+"""The examples run, and what they print in the end is what they are there to show."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def printed(name, folder, *arguments):
+    """What an example says, run as a reader would."""
+    call = [sys.executable, "-W", "error::DeprecationWarning:__main__"]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    path = ROOT / "examples" / name
+    done = subprocess.run(
+        [*call, str(path), *arguments], cwd=folder, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert not list(folder.iterdir()), "it leaves files behind"
+    return done.stdout
+
+
+def test_own_robot(tmp_path):
+    text = printed("own_robot.py", tmp_path)
+    at_home, as_it_is, translated = map(float, re.findall(r": ([\d.]+) from the middle", text))
+    assert at_home < 0.2
+    assert as_it_is > 2
+    assert translated < 0.3
+    assert len(re.findall(r"\d+ of 100 steps late", text)) == 3  # how many is the machine's affair
+
+
+def test_outside_policy(tmp_path):
+    text = printed("outside_policy.py", tmp_path)
+    at_home, as_it_is, translated = map(int, re.findall(r"return (-\d+)", text))
+    assert as_it_is < -1000
+    assert translated > at_home - 100
+    assert "From the logs alone: Limited trust" in text  # the new motor is weaker
+
+
+def test_own_family(tmp_path):
+    text = printed("own_family.py", tmp_path, "--quiet")
+    machines = re.findall(r"^halfcheetah-armature([\d.]+)-horizon200: ", text, flags=re.MULTILINE)
+    assert machines == ["0.15", "0.25", "0.35", "0.45"]
+    assert "the policy on halfcheetah-armature1.2" in text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_every_example_is_listed_and_short(path):
+    assert f"({path.name})" in (ROOT / "examples" / "README.md").read_text()
+    assert len(path.read_text().splitlines()) < 70
