@@ -118,7 +118,7 @@ def test_a_translator_is_loaded_whatever_was_imported_before(tmp_path):
     """Every module of a kind of translator is known to `load`, though the package is lazy."""
     code = (
         "from mcat.translator.policy import _KINDS, Translator\n"
-        "from mcat.safe_io import save_safetensors\n"
+        "from mcat.tensor_files import save_safetensors\n"
         "import numpy as np\n"
         "save_safetensors('x.safetensors', {'a': np.zeros(1)}, {'kind': 'translator/unicorn'})\n"
         "try: Translator.load('x.safetensors')\n"

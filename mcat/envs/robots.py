@@ -121,6 +121,7 @@ class Robot:
         action_size: Numbers in an action.
         parameters: What can be changed in it.
         info: Keys of what `info` holds after each step, besides the context.
+        suite: Where it comes from; Meta-World's stand at a table.
     """
 
     name: str
@@ -130,7 +131,7 @@ class Robot:
     observation_size: int
     action_size: int
     parameters: tuple[Parameter, ...]
-    info: tuple[str, ...] = ("x_position", "x_velocity")  # after each step, besides the context
+    info: tuple[str, ...] = ("x_position", "x_velocity")
     suite: Literal["locomotion", "metaworld"] = "locomotion"
 
     def parameter(self, name: str) -> Parameter:

@@ -299,7 +299,7 @@ def test_memory_of_a_million_ant_transitions():
 
 
 def test_importing_the_store_is_light():
-    heavy = "{'torch', 'mujoco', 'metaworld', 'gymnasium', 'minari', 'h5py'}"
+    heavy = "{'torch', 'mujoco', 'metaworld', 'minari', 'h5py'}"
     code = (
         f"import sys; from mcat.datasets import EpisodeStore; print(*({heavy} & set(sys.modules)))"
     )
