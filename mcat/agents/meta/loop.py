@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mcat.agents.failures import Motor, draw_failures, obedience
+from mcat.agents.failures import Motor, draw_failures, learn_costs, obedience
 from mcat.agents.lengths import cut
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
@@ -43,7 +43,8 @@ MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
-_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals")
+_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals", "failure_costs",
+             "intact_returns")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,8 @@ class MetaTrainer:
         self.best: float | None = None  # eval/train of the best policy so far
         self.earned: dict[str, float] = {}  # by the latest evaluation
         self.unstable = [0] * len(task_set.train)  # rounds in a row that diverged
+        self.failure_costs = [1.0] * task_set.action_size
+        self.intact_returns = [0.0] * len(task_set.train)
         self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
         self.logs = {
@@ -181,7 +184,12 @@ class MetaTrainer:
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
         step = self.step + len(drivers) * self.task_set.horizon
-        return Round(step=step, episodes=episodes, drivers=tuple(drove), failed=tuple(failed))
+        new = Round(step=step, episodes=episodes, drivers=tuple(drove), failed=tuple(failed))
+        if failed:
+            paces = new.paces(self.task_set.horizon).tolist()
+            tasks = new.episodes.tasks.tolist()
+            learn_costs(self.failure_costs, self.intact_returns, tasks, failed, paces)
+        return new
 
     def _failures(self, piece: int) -> list[Motor]:
         """Which motor fails in each row of a piece of the round; empty if none ever does."""
@@ -189,12 +197,8 @@ class MetaTrainer:
         if not share:
             return []
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(3, self.iteration, piece))
-        return draw_failures(
-            share,
-            episodes=len(self.task_set.train),
-            motors=self.task_set.action_size,
-            rng=np.random.default_rng(seed),
-        )
+        rng = np.random.default_rng(seed)
+        return draw_failures(share, self.failure_costs, episodes=len(self.task_set.train), rng=rng)
 
     def _watch_stability(self, task: int, *, stable: bool) -> None:
         self.unstable[task] = 0 if stable else self.unstable[task] + 1

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mcat.agents.failures import draw_failures, obedience
+from mcat.agents.failures import draw_failures, learn_costs, obedience
 from mcat.agents.meta.algorithm import SHARED
 from mcat.agents.meta.config import PRESETS, MetaTrainConfig
 from mcat.agents.meta.rounds import load_rounds
 from mcat.datasets.rollout import roll_out
 from mcat.errors import UsageError
+from mcat.tensor_files import load_safetensors
 from tests.agents.meta.point_mass import (
     EFFORT,
     RESPONSE,
@@ -34,14 +35,26 @@ from tests.agents.meta.test_loop import (  # noqa: F401
 FAILING = replace(tiny_config(), motor_failures=0.5)
 
 
-def test_that_share_of_episodes_has_one_failing_motor_and_any_can_be_it():
+def test_that_share_of_episodes_has_a_failing_motor_and_costly_ones_fail_more_often():
     rng = np.random.default_rng(0)
-    drawn = draw_failures(0.25, episodes=40_000, motors=8, rng=rng)
+    costs = [0.1, 1.0, 0.5, 0.4]
+    drawn = draw_failures(0.25, costs, episodes=40_000, rng=rng)
     failed = [motor for motor in drawn if motor is not None]
     assert len(failed) == pytest.approx(10_000, rel=0.05)
-    assert np.bincount(failed, minlength=8) == pytest.approx(len(failed) / 8, rel=0.1)
-    assert draw_failures(0.0, episodes=3, motors=8, rng=rng) == [None] * 3
-    assert None not in draw_failures(1.0, episodes=3, motors=8, rng=rng)
+    expected = np.array(costs) / 2 * len(failed)
+    assert np.bincount(failed, minlength=4) == pytest.approx(expected, rel=0.1)
+    assert draw_failures(0.0, costs, episodes=3, rng=rng) == [None] * 3
+    assert None not in draw_failures(1.0, costs, episodes=3, rng=rng)
+
+
+def test_a_failure_costs_the_share_of_the_return_that_it_takes():
+    costs, intact = [1.0, 1.0, 0.5], [100.0, 0.0]
+    learn_costs(costs, intact, [0, 0, 0], [None, 0, 1], [200.0, 65.0, 500.0])
+    assert intact == pytest.approx([130.0, 0.0])  # three tenths of the way to 200
+    assert costs[0] == pytest.approx(1 + 0.3 * (0.5 - 1))  # 65 of 130
+    assert costs[1] == pytest.approx(1 + 0.3 * (0.1 - 1))  # it gained: as little as can be
+    learn_costs(costs, intact, [1, 0], [2, 2], [50.0, -10.0])  # task 1 earns nothing when whole
+    assert costs[2] == pytest.approx(0.5 + 0.3 * (1 - 0.5))  # less than nothing is all
 
 
 def test_only_the_failing_motor_does_not_obey():
@@ -87,6 +100,10 @@ def test_rounds_say_which_motor_failed_and_runs_go_on_exactly(tmp_path):
     assert contents(tmp_path / "run") == contents(tmp_path / "clean")
     failed = [m for r in load_rounds(tmp_path / "run" / "replay", [None] * 6) for m in r.failed]
     assert set(failed) == {None, 0, 1}
+    newest = sorted((tmp_path / "run/checkpoints").glob("step-*"))[-1]
+    state = load_safetensors(newest)[1]
+    assert state["failure_costs"] != [1.0, 1.0]
+    assert all(value != 0 for value in state["intact_returns"])
 
 
 def test_without_failures_nothing_is_written_about_them(tmp_path):
