@@ -42,20 +42,10 @@ class LearnedTranslator(Translator):
     def __init__(
         self, model: ContextModel, network: ActionTranslator, report: FitReport | None = None
     ) -> None:
-        super().__init__(report)
+        super().__init__((len(model.obs_scale.mean), len(model.act_scale.mean)), report)
         self.model, self.network = model, network
         self.names: tuple[str, ...] = ()
         self.contexts: tuple[int, int] | tuple[()] = ()
-
-    @property
-    def observation_size(self) -> int:
-        """Numbers in a state."""
-        return len(self.model.obs_scale.mean)
-
-    @property
-    def action_size(self) -> int:
-        """Numbers in an action."""
-        return len(self.model.act_scale.mean)
 
     @property
     def tasks(self) -> int:

@@ -28,8 +28,16 @@ _KINDS: dict[str, type[Translator]] = {}
 class Translator(ABC):
     """Turns actions of one machine into actions of another that do the same there.
 
+    Args:
+        target: How many numbers a state and an action of the target have.
+        report: How it was trained.
+        source: The numbers of the source, if they are others.
+
     Attributes:
         kind: Names the class in a file.
+        observation_size: Numbers in a state of the target.
+        action_size: Numbers in an action of the target.
+        source_action_size: Numbers in an action of the source.
         report: How it was trained; empty in one that was loaded.
     """
 
@@ -39,23 +47,15 @@ class Translator(ABC):
         if not inspect.isabstract(cls) and "kind" in cls.__dict__:
             _KINDS[cls.kind] = cls
 
-    def __init__(self, report: FitReport | None = None) -> None:
+    def __init__(
+        self,
+        target: tuple[int, int],
+        report: FitReport | None = None,
+        source: tuple[int, int] | None = None,
+    ) -> None:
+        self.observation_size, self.action_size = target
+        self.source_action_size = (source or target)[1]
         self.report = report or FitReport()
-
-    @property
-    @abstractmethod
-    def observation_size(self) -> int:
-        """Numbers in a state of the target."""
-
-    @property
-    @abstractmethod
-    def action_size(self) -> int:
-        """Numbers in an action of the target."""
-
-    @property
-    def source_action_size(self) -> int:
-        """Numbers in an action of the source."""
-        return self.action_size
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the target as the source policy shall see them `(n, obs)`."""

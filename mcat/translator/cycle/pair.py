@@ -67,18 +67,8 @@ class CycleTranslator(Translator):
     kind = "cycle"
 
     def __init__(self, networks: CycleNetworks, report: FitReport | None = None) -> None:
-        super().__init__(report)
+        super().__init__(networks.sizes, report)
         self.networks = networks
-
-    @property
-    def observation_size(self) -> int:
-        """Numbers in a state."""
-        return self.networks.sizes[0]
-
-    @property
-    def action_size(self) -> int:
-        """Numbers in an action."""
-        return self.networks.sizes[1]
 
     def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """The actions into which Psi translates `action`."""

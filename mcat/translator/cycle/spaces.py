@@ -80,23 +80,8 @@ class SpacesCycleTranslator(Translator):
     kind = "cycle-spaces"
 
     def __init__(self, networks: SpacesNetworks, report: FitReport | None = None) -> None:
-        super().__init__(report)
+        super().__init__(networks.target_sizes, report, networks.source_sizes)
         self.networks = networks
-
-    @property
-    def observation_size(self) -> int:
-        """Numbers in a state of the target."""
-        return self.networks.target_sizes[0]
-
-    @property
-    def action_size(self) -> int:
-        """Numbers in an action of the target."""
-        return self.networks.target_sizes[1]
-
-    @property
-    def source_action_size(self) -> int:
-        """Numbers in an action of the source."""
-        return self.networks.source_sizes[1]
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the source that G takes these for."""

@@ -49,7 +49,7 @@ class Maps(nn.Module):
         hidden: tuple[int, ...],
     ) -> None:
         super().__init__()
-        self.hidden = hidden
+        self.source_sizes, self.target_sizes, self.hidden = source_sizes, target_sizes, hidden
         (states, actions), (target_states, target_actions) = source_sizes, target_sizes
         self.source_scale, self.target_scale = Normaliser(states), Normaliser(target_states)
         self.register_buffer("guess_state_to_source", torch.zeros(states, target_states))

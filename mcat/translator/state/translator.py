@@ -27,23 +27,8 @@ class StateTranslator(Translator):
     kind = "state"
 
     def __init__(self, maps: Maps, report: FitReport | None = None) -> None:
-        super().__init__(report)
+        super().__init__(maps.target_sizes, report, maps.source_sizes)
         self.maps = maps
-
-    @property
-    def observation_size(self) -> int:
-        """Numbers in a state of the target."""
-        return self.maps.guess_state_to_source.shape[1]
-
-    @property
-    def action_size(self) -> int:
-        """Numbers in an action of the target."""
-        return self.maps.guess_action.shape[0]
-
-    @property
-    def source_action_size(self) -> int:
-        """Numbers in an action of the source."""
-        return self.maps.guess_action.shape[1]
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the source that G takes these for."""
@@ -58,12 +43,8 @@ class StateTranslator(Translator):
 
     def header(self) -> dict[str, Any]:
         """The sizes of the networks, as JSON."""
-        states = self.maps.guess_state_to_source.shape[0]
-        return {
-            "source_sizes": [states, self.source_action_size],
-            "target_sizes": [self.observation_size, self.action_size],
-            "hidden": list(self.maps.hidden),
-        }
+        names = ("source_sizes", "target_sizes", "hidden")
+        return {name: list(getattr(self.maps, name)) for name in names}
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
