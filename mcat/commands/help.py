@@ -21,7 +21,10 @@ class Explained(click.Command):
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.examples = tuple(examples)
+        parts = [self.epilog] if self.epilog else []
+        if examples:  # \b keeps click from wrapping the lines
+            parts.append("\b\nExamples:\n" + "\n".join(f"  {example}" for example in examples))
+        self.epilog = "\n\n".join(parts)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, those of `group` under its title."""
@@ -33,14 +36,6 @@ class Explained(click.Command):
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what else there is to say, then the examples."""
-        super().format_epilog(ctx, formatter)
-        if self.examples:
-            with formatter.section("Examples"):
-                for example in self.examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
 def group(title: str, *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
