@@ -79,12 +79,25 @@ def load_metadata(path: StrPath) -> dict[str, Any]:
         MissingInputError: if the file is not there.
         DataError: if it is not one that mcat wrote.
     """
+    return _metadata(_read_notes(path), path)
+
+
+def content_digest(path: StrPath) -> str:
+    """The hash of what is in a file; equal contents may have unequal bytes, as maps have no order.
+
+    Raises:
+        MissingInputError: if the file is not there.
+        DataError: if it is not one that mcat wrote.
+    """
+    return str(_read_notes(path)["sha256"])
+
+
+def _read_notes(path: StrPath) -> dict[str, Any]:
     with open_input(path) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > _MAX_HEADER:
             raise _unreadable(path, ValueError("its header is too large"))
-        header = file.read(size)
-    return _metadata(_notes(header, path), path)
+        return _notes(file.read(size), path)
 
 
 def _notes(header: bytes, path: StrPath) -> dict[str, Any]:

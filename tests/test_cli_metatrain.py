@@ -204,6 +204,16 @@ def test_a_run_is_named_after_what_makes_it_another(changes, name):
     assert _run_name("cpu", overlay(PRESETS["cpu"], changes)) == name
 
 
+def test_settings_without_a_word_of_their_own_are_told_apart_too():
+    names = {
+        _run_name("fast", overlay(PRESETS["fast"], {key: value}))
+        for key, value in [("mcat.crossq.discount", 0.9), ("mcat.crossq.discount", 0.98),
+                           ("mcat.exploration", 0.2), ("seed", 0)]
+    }  # fmt: skip
+    assert len(names) == 4
+    assert "halfcheetah-armature-fast-seed0" in names
+
+
 def test_no_two_experiments_share_a_name():
     values = {"--delay": 10, "--method": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
               "--target-context": "online", "--credit": "uniform", "--learner": "td3",

@@ -17,6 +17,7 @@ from mcat.commands.settings import (
     changes_on_resume,
     layer_options,
     layers,
+    name_parts,
     print_config,
     require_known_variables,
     require_used,
@@ -83,6 +84,8 @@ EXPERIMENTS = (
             "obey (default of fast: 0.5 where legs are crippled, else 0)."),
 )  # fmt: skip
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
+# Keys that the name of a run has already, or that change nothing but how far it goes.
+IN_NO_NAME = ("family", "seed", "steps", "evaluate_every", "evaluation_episodes", "threads")
 HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 
 
@@ -205,9 +208,8 @@ def _run_name(preset: str, config: MetaTrainConfig) -> str:
     from mcat.agents.meta.config import PRESETS
 
     usual, ours = flatten(to_json(PRESETS[preset])), flatten(to_json(config))
-    other = [item for item in EXPERIMENTS if ours[item.key] != usual[item.key]]
-    labels = (item.label(ours[item.key]) for item in other)
-    return "-".join([config.family, preset, *labels, f"seed{config.seed}"])
+    parts = name_parts(EXPERIMENTS, usual, ours, IN_NO_NAME)
+    return "-".join([config.family, preset, *parts, f"seed{config.seed}"])
 
 
 def _report(result: MetaTrainResult, as_json: bool) -> None:

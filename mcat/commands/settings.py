@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -209,6 +210,33 @@ def changes_on_resume(
         )
     all_given = [*given(context, settings, ParameterSource.ENVIRONMENT), *command_line]
     return {item.key: item.value for item in all_given if item.key in may_change}
+
+
+def name_parts(
+    settings: Iterable[Setting],
+    usual: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    ignored: Collection[str],
+) -> list[str]:
+    """What tells a run from that of the preset, for the name of its folder.
+
+    Args:
+        settings: Options that have words of their own for it.
+        usual: The preset's settings, flat.
+        ours: The run's.
+        ignored: Keys that make no other experiment, or that the name has already.
+
+    Returns:
+        A word for each such option, and a hash if settings without one differ too.
+    """
+    settings = tuple(settings)
+    parts = [item.label(ours[item.key]) for item in settings if ours[item.key] != usual[item.key]]
+    known = {item.key for item in settings} | set(ignored)
+    others = {key: ours[key] for key in ours if key not in known and ours[key] != usual.get(key)}
+    if others:
+        text = json.dumps(others, sort_keys=True, default=str)
+        parts.append(hashlib.sha256(text.encode()).hexdigest()[:8])
+    return parts
 
 
 def print_config(preset: str, values: Mapping[str, Any], *, as_json: bool) -> None:

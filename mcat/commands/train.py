@@ -23,13 +23,14 @@ from mcat.commands.settings import (
     changes_on_resume,
     layer_options,
     layers,
+    name_parts,
     print_config,
     require_known_variables,
     require_used,
     resume_option,
 )
 from mcat.commands.tables import print_table
-from mcat.config import overlay, to_json
+from mcat.config import flatten, overlay, to_json
 from mcat.errors import UsageError
 from mcat.reports.tables import markdown_table
 
@@ -57,6 +58,9 @@ EXPERIMENTS = (
     Setting("--start-steps", "start_steps", "N",
             "Random steps before learning starts (default: 5,000; preset paper 25,000)."),
 )  # fmt: skip
+# Keys that the name of a run has already, or that change nothing but how far it goes.
+IN_NO_NAME = ("seed", "steps", "snapshots", "evaluate_every", "evaluation_episodes",
+              "checkpoint_every", "threads")  # fmt: skip
 HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 
 
@@ -82,7 +86,8 @@ HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 @group(
     "The run",
     click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                 help="Where to write (default: runs/<task>-seed<seed>)."),
+                 help="Where to write (default: runs/<task>-seed<seed>, with what is "
+                 "not the preset's)."),
     resume_option("--steps and --snapshots"),
     quiet_option,
     json_option,
@@ -100,8 +105,8 @@ def train(context: click.Context, /, **options: Any) -> None:
     if resume not in (None, HERE):
         preset, config, out = "custom", _of_run(context, resume), resume
     else:
-        preset, config, label = _resolve(context)
-        out = options["out"] or Path("runs") / f"{label}-seed{config.seed}"
+        preset, config, name = _resolve(context)
+        out = options["out"] or Path("runs") / name
     if options["print_config"]:
         values = {key: value for key, value in to_json(config).items() if key != "task"}
         print_config(preset, values, as_json=options["as_json"])
@@ -125,7 +130,7 @@ def train(context: click.Context, /, **options: Any) -> None:
 
 
 def _resolve(context: click.Context) -> tuple[str, TrainConfig, str]:
-    """A preset's name, what file, environment and options made of it, and what to call the task."""
+    """A preset's name, what file, environment and options made of it, and what to call the run."""
     options = context.params
     if options["env"] is None:
         raise UsageError("say what to learn by --env ROBOT, or go on with a run by --resume FOLDER")
@@ -137,7 +142,10 @@ def _resolve(context: click.Context) -> tuple[str, TrainConfig, str]:
     usual = overlay(TrainConfig(task=task), PRESETS[preset])
     config = overlay(usual, changes)
     require_used(config, usual)
-    return preset, config, task.label(*given_parameters(described))
+    parts = [task.label(*given_parameters(described)), *([] if preset == "fast" else [preset])]
+    values = flatten(to_json(usual)), flatten(to_json(config))
+    parts += name_parts(EXPERIMENTS, *values, ignored=IN_NO_NAME)
+    return preset, config, "-".join([*parts, f"seed{config.seed}"])
 
 
 def _of_run(context: click.Context, folder: Path) -> TrainConfig:

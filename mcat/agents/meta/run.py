@@ -67,7 +67,15 @@ def metatrain(
             if claim.going_on:
                 _restore(trainer, claim, tasks, notify)
             claim.write_record()
-            return trainer.run(stop, quiet=quiet)
+            result = trainer.run(stop, quiet=quiet)
+            claim.write_result(
+                [result.policy],
+                step=trainer.step,
+                seconds=trainer.seconds,
+                train_return=result.train_return,
+                test_return=result.test_return,
+            )
+    return result
 
 
 def read_config(folder: Path) -> MetaTrainConfig:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mcat.agents.runs.folder import create_run_folder, remove_stale_files, require_free_folder
-from mcat.agents.runs.record import RECORD_FILE, RECORD_FORMAT, read_record
+from mcat.agents.runs.record import (
+    RECORD_FILE,
+    RECORD_FORMAT,
+    RESULT_FILE,
+    RESULT_FORMAT,
+    read_record,
+)
 from mcat.config import require_same
 from mcat.formats import stamp
 from mcat.progress import Notify
 from mcat.provenance import note_other_code, provenance
-from mcat.safe_io import is_file, read_json, write_json
+from mcat.safe_io import io_errors, is_file, read_json, write_json
+from mcat.tensor_files import content_digest
 from mcat.workplaces import claimed
 
 
@@ -34,7 +41,20 @@ class Claim:
 
     def write_record(self) -> None:
         """Write `run.json`; on going on only after the run was brought back to where it was."""
+        with io_errors(self.out, "write"):
+            (self.out / RESULT_FILE).unlink(missing_ok=True)  # it is not finished, or not yet again
         write_json(self.out / RECORD_FILE, self.record, overwrite=True)
+
+    def write_result(self, policies: Iterable[Path], **values: Any) -> None:
+        """Write `result.json`, the last file of a run: whoever finds it knows that all is there.
+
+        Args:
+            policies: What the run made; the hashes of their contents tell them from others.
+            **values: What came out of it.
+        """
+        made = {path.name: content_digest(path) for path in policies}
+        result = {**stamp(RESULT_FORMAT), **values, "policies": made}
+        write_json(self.out / RESULT_FILE, result, overwrite=True)
 
 
 def has_run(out: Path, *, resume: bool) -> bool:

@@ -13,6 +13,7 @@ from mcat.safe_io import read_json
 from mcat.tensor_files import load_safetensors
 
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
+RESULT_FILE, RESULT_FORMAT = "result.json", 1  # written last: a run that has one is finished
 POLICY_FILE, BEST_POLICY_FILE = "policy.safetensors", "policy-best.safetensors"
 KINDS = ("metatrain", "train")  # the commands that make runs
 

@@ -63,7 +63,14 @@ def train(
                 trainer.restore(notify)
             claim.write_record()
             trainer.run(stop, quiet=quiet)
-    return trainer.result()
+            result = trainer.result()
+            claim.write_result(
+                result.policies,
+                step=trainer.step,
+                seconds=trainer.seconds,
+                mean_return=result.mean_return,
+            )
+    return result
 
 
 def read_config(folder: Path) -> TrainConfig:

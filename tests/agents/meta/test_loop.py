@@ -31,7 +31,7 @@ from mcat.datasets.arrays import DTYPES
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import ignore
-from mcat.tensor_files import digest, load_safetensors, save_safetensors
+from mcat.tensor_files import content_digest, digest, load_safetensors, save_safetensors
 from mcat.translator.action import ActionTraining
 from tests.agents.meta.point_mass import (
     TINY,
@@ -326,6 +326,31 @@ def test_metatrain_in_two_parts_makes_the_run_of_the_trainer(tmp_path, clean, po
     assert record["arena"]["train"] == list(tiny_task_set().train)
     assert {"command", "commit", "dirty", "versions", "host"} <= record.keys()
     assert read_record(out).test == tiny_task_set().test
+
+
+def test_the_result_comes_last_and_goes_when_the_run_goes_on(tmp_path, point_masses, monkeypatch):
+    out, result = tmp_path / "run", tmp_path / "run/result.json"
+    found = metatrain(tiny_config(steps=60), out, quiet=True)
+    assert all(result.stat().st_mtime_ns >= path.stat().st_mtime_ns for path in out.rglob("*.*"))
+    told = json.loads(result.read_text())
+    assert told["train_return"] == found.train_return
+    assert told["test_return"] == found.test_return
+    assert told["step"] == 60
+    assert told["policies"] == {"policy.safetensors": content_digest(found.policy)}
+    policy, _ = load_safetensors(found.policy)
+    assert content_digest(found.policy) != digest(policy)  # it is of the header too
+
+    def die(self, monitor):
+        assert not result.exists()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(entry.MetaTrainer, "_iterate", die)
+        with pytest.raises(KeyboardInterrupt):
+            go_on(out, {"steps": 120})
+    assert not result.exists()
+    go_on(out, {"steps": 120})
+    assert json.loads(result.read_text())["step"] == 120
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path, point_masses):

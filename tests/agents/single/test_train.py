@@ -350,7 +350,9 @@ def test_a_run_is_neither_overwritten_nor_invented(tmp_path, clean):
     (tmp_path / "killed/.lock").touch()
     go(tmp_path / "killed", steps=10)
     go(tmp_path / "nothing", steps=10, resume=True)  # there is none to go on with: it starts
-    assert (tmp_path / "nothing/policy-10.safetensors").is_file()
+    told = json.loads((tmp_path / "nothing/result.json").read_text())
+    assert told["policies"].keys() == {"policy-10.safetensors"}
+    assert told["step"] == 10
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotCreateError):
         go(tmp_path / "file/run")
