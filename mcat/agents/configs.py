@@ -68,6 +68,9 @@ class CrossQConfig:
         raw_action_cost: What the square of an action before its tanh costs in the actor's loss, as
             a mean over its numbers. Without it most actions end up where tanh is flat, and there
             the actor hears nothing from the critics any more.
+        deployed_rate: How far the actor that a user gets goes, after each update of the one that
+            learns, to meet it; 1 makes them the same. The average of what the actor was of late
+            earns more than what it is at any moment.
     """
 
     hidden: tuple[int, ...] = (128, 128)
@@ -79,6 +82,7 @@ class CrossQConfig:
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     policy_delay: int = 3
+    deployed_rate: float = 0.003
     raw_action_cost: float = 0.01
 
     def rate(self, updates: int) -> float:
@@ -104,6 +108,8 @@ class CrossQConfig:
             raise UsageError("target_noise and target_noise_clip must not be negative")
         if self.policy_delay < 1:
             raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
+        if not 0 < self.deployed_rate <= 1:
+            raise UsageError(f"deployed_rate must be in (0, 1], not {self.deployed_rate}")
         if not self.raw_action_cost >= 0:
             raise UsageError(f"raw_action_cost must not be negative, not {self.raw_action_cost}")
 

@@ -91,7 +91,9 @@ class CrossQ(Learner):
         sizes = obs_size + act_size, *config.hidden, 1
         actor = MLP((obs_size, *config.hidden, act_size), 1, generator)
         critics = NormalisedCritics(sizes, 2, config.momentum, generator, as_is=context_size)
-        super().__init__(actor, critics, generator)
+        deployed = MLP(actor.sizes, 1).requires_grad_(False)
+        deployed.track(actor, 1.0)
+        super().__init__(actor, critics, generator, deployed)
         self.config, self._state_size = config, obs_size - context_size
         rate, betas = config.learning_rate, (config.critic_beta, 0.999)
         self.actor_adam = torch.optim.Adam(actor.parameters(), rate, fused=True)
@@ -126,6 +128,7 @@ class CrossQ(Learner):
             raw = self.actor(obs)[0]
             actor_loss = -self.critics(self._inputs(obs, torch.tanh(raw))).amin(0).mean()
             minimise(self.actor_adam, actor_loss + config.raw_action_cost * raw.square().mean())
+            self.deployed.track(self.actor, config.deployed_rate)
             self._actor_loss = actor_loss.detach()
         return Losses(critic_loss.detach(), self._actor_loss, imitation_loss.detach(), gains)
 
@@ -140,6 +143,7 @@ class CrossQ(Learner):
         return {
             "actor": self.actor,
             "actor_adam": self.actor_adam,
+            "deployed": self.deployed,
             "critics": self.critics,
             "critic_adam": self.critic_adam,
         }

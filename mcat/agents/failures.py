@@ -3,7 +3,7 @@
 A family whose machines lack one motor or another shows only some of them, and a policy comes to
 rely on whatever always worked. Where a motor does not obey for an episode, its commands are logged
 as they were given: to everything that learns it is another machine, and contexts can tell. The more
-the failures of a motor cost, the more often it fails.
+the failures of a motor cost, the more often it fails. They begin when there is a gait to spoil.
 """
 
 from __future__ import annotations

@@ -61,12 +61,20 @@ class Learner(ABC):
 
     Attributes:
         actor: Maps observations to raw actions, which tanh bounds.
+        deployed: The actor that a user gets: that one, or an average of what it was of late.
         critics: Maps observations with actions to two values.
         updates: How many there were.
     """
 
-    def __init__(self, actor: MLP, critics: nn.Module, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        actor: MLP,
+        critics: nn.Module,
+        generator: torch.Generator,
+        deployed: MLP | None = None,
+    ) -> None:
         self.actor, self.critics, self.generator = actor, critics, generator
+        self.deployed = deployed or actor
         self.updates = 0
         self._actor_loss = torch.zeros(())
         keep_freed_memory()
@@ -88,14 +96,19 @@ class Learner(ABC):
         return action.add_(noise.clamp_(-limit, limit)).clamp_(-1, 1)
 
     @torch.no_grad()
-    def act(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:
+    def act(self, obs: NDArray[np.floating], *, deployed: bool = False) -> NDArray[np.float32]:
         """The deterministic actions `(n, act)` for observations `(n, obs)`.
+
+        Args:
+            obs: The observations.
+            deployed: Those of the actor that a user gets, not of the one that learns.
 
         Raises:
             DivergedError: if the weights have grown beyond all bounds.
         """
+        actor = self.deployed if deployed else self.actor
         inputs = torch.from_numpy(np.asarray(obs, dtype=np.float32))
-        actions: NDArray[np.float32] = torch.tanh(self.actor(inputs)[0]).numpy()
+        actions: NDArray[np.float32] = torch.tanh(actor(inputs)[0]).numpy()
         if not np.isfinite(actions).all():
             raise DivergedError("the actor's actions became NaN: try a lower learning rate")
         return actions

@@ -224,6 +224,27 @@ def test_raw_actions_cost_their_mean_square():
         torch.testing.assert_close(found, 0.1 * gradient)
 
 
+def test_the_deployed_actor_follows_the_one_that_learns():
+    """After each update of that one a quarter of the way, and nowhere in between."""
+    config = CrossQConfig(hidden=(8, 8), policy_delay=2, deployed_rate=0.25, learning_rate=0.1)
+    agent = CrossQ(3, 2, config, generator())
+    expected = [parameter.detach().clone() for parameter in agent.actor.parameters()]
+    for update in range(1, 7):
+        agent.update(random_batch(8, 3, 2, seed=update))
+        if update % 2 == 0:
+            for mean, parameter in zip(expected, agent.actor.parameters(), strict=True):
+                mean += 0.25 * (parameter.detach() - mean)
+        for mean, parameter in zip(expected, agent.deployed.parameters(), strict=True):
+            torch.testing.assert_close(parameter, mean)
+            assert not parameter.requires_grad
+    states = np.ones((5, 3))
+    shown = agent.act(states, deployed=True)
+    assert not np.allclose(shown, agent.act(states))
+    for mine, other in zip(agent.actor.parameters(), agent.deployed.parameters(), strict=True):
+        mine.data.copy_(other)
+    assert np.allclose(shown, agent.act(states))
+
+
 def test_imitated_rows_teach_but_do_not_enter_the_statistics():
     batch, more = random_batch(16, 3, 2), random_batch(9, 3, 2, seed=1)
     alone, both = CrossQ(3, 2, SMALL, generator()), CrossQ(3, 2, SMALL, generator())
@@ -316,6 +337,7 @@ def test_state_of_another_network_is_refused_and_changes_nothing():
         {"discount": 1.1},
         {"target_noise": -1.0},
         {"policy_delay": 0},
+        {"deployed_rate": 0.0},
     ],
 )
 def test_senseless_settings_are_refused(bad):

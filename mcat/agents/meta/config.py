@@ -192,6 +192,8 @@ class MetaTrainConfig:
         motor_failures: Share of the collected episodes in which one motor, drawn at random, does
             not obey (see `failures`); None for half of them in families in which legs are
             crippled, and none elsewhere.
+        failures_after: Environment steps before the first motor fails: a policy that cannot walk
+            yet learns it far more slowly on broken machines.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
         threads: torch threads; the last bits depend on it.
@@ -204,6 +206,7 @@ class MetaTrainConfig:
     seed: int = 0
     episode_lengths: tuple[int, ...] | None = None
     motor_failures: float | None = 0.0
+    failures_after: int = 100_000
     evaluate_every: int = 5
     evaluation_episodes: int = 5
     threads: int = 1
@@ -221,6 +224,8 @@ class MetaTrainConfig:
             check_limits(self.episode_lengths)
         if self.motor_failures is not None and not 0 <= self.motor_failures <= 1:
             raise UsageError(f"motor_failures must be from 0 to 1, not {self.motor_failures}")
+        if self.failures_after < 0:
+            raise UsageError(f"failures_after must not be negative, not {self.failures_after}")
         find_family(self.family)
 
     @property

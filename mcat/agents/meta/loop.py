@@ -194,7 +194,7 @@ class MetaTrainer:
     def _failures(self, piece: int) -> list[Motor]:
         """Which motor fails in each row of a piece of the round; empty if none ever does."""
         share = self.config.failure_share
-        if not share:
+        if not share or self.step < self.config.failures_after:
             return []
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(3, self.iteration, piece))
         rng = np.random.default_rng(seed)

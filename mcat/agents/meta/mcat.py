@@ -76,8 +76,9 @@ class MCAT:
         self.learner = make_learner(
             config, inputs, task_set.action_size, _generator(agent), contexts
         )  # π, Q
-        self.policy = ContextPolicy.of(
-            self.learner.actor, self.models.model, averaged=config.average_contexts
+        self.policy, self.deployed = (
+            ContextPolicy.of(actor, self.models.model, averaged=config.average_contexts)
+            for actor in (self.learner.actor, self.learner.deployed)
         )
         self.credit = Credit(
             *sizes,
@@ -125,7 +126,7 @@ class MCAT:
 
     def acting_policy(self) -> ActingContextPolicy:
         """π(s, z_t) without noise and without H."""
-        return self.policy.start_episode()
+        return self.deployed.start_episode()
 
     def remember(self, new: Round) -> None:
         """Keep a round's episodes, and the returns of those that show what a driver can do."""
@@ -296,7 +297,7 @@ class MCAT:
 
     def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
         """Write π(s, z_t)."""
-        self.policy.save(path, metadata, overwrite=True)
+        self.deployed.save(path, metadata, overwrite=True)
 
 
 def _require_finite(sums: Tensor) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from operator import index
 from pathlib import Path
 
@@ -230,7 +231,8 @@ class Trainer:
 
     def _evaluate(self, metrics: Metrics) -> None:
         self._check_finite()
-        self.latest_returns = self.evaluator.returns(self.agent.act).tolist()
+        act = partial(self.agent.act, deployed=True)
+        self.latest_returns = self.evaluator.returns(act).tolist()
         finished = np.array(self.finished or [[np.nan, np.nan]]).mean(axis=0)
         critic, actor = (self.loss_sums / max(self.loss_count, 1)).tolist()
         row = {
@@ -259,7 +261,7 @@ class Trainer:
             **provenance(),
         }
         path = self._policy_path(self.step)
-        save_policy(path, self.agent.actor, self.config.task, metadata, overwrite=True)
+        save_policy(path, self.agent.deployed, self.config.task, metadata, overwrite=True)
 
     def _policy_path(self, step: int) -> Path:
         return self.out / f"policy-{step}.safetensors"

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from mcat.agents.credit.ridge import RidgeCredit
 from mcat.agents.crossq import CrossQ
 from mcat.agents.meta.evaluation import Evaluation
 from mcat.agents.meta.mcat import MCAT
 from mcat.agents.meta.rounds import load_rounds
+from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.config import overlay
 from mcat.datasets.rollout import roll_out
 from mcat.errors import UsageError
@@ -185,3 +187,18 @@ def test_payments_that_no_model_shares_out_need_whole_periods(tmp_path):
         trainer(tmp_path / "run", config, task_set)
     trainer(tmp_path / "run", replace(config, episode_lengths=None), task_set)
     trainer(tmp_path / "run", CUT, task_set)
+
+
+def test_what_is_evaluated_and_saved_is_the_deployed_actor(tmp_path):
+    changes = {"crossq.deployed_rate": 0.01, "learn_while_acting": False}
+    agent = mcat(overlay(FAST, changes), rounds=3)
+    learner = agent.learner
+    assert not torch.equal(learner.deployed.layers[0], learner.actor.layers[0])
+    agent.save_policy(tmp_path / "policy.safetensors", {"family": "none"})
+    saved = ContextPolicy.load(tmp_path / "policy.safetensors")
+    for mine, other in zip(saved.actor.layers, learner.deployed.layers, strict=True):
+        assert torch.equal(mine, other)
+    states, contexts = torch.ones(4, 2), torch.zeros(4, agent.config.context.context_size)
+    acting = agent.acting_policy()._policy
+    assert torch.equal(acting.act(states, contexts), saved.act(states, contexts))
+    assert not torch.equal(acting.act(states, contexts), agent.policy.act(states, contexts))

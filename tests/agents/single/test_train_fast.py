@@ -144,7 +144,7 @@ def test_where_an_episode_ends_by_itself_the_mean_stays(tmp_path):
 
 def test_the_papers_preset_is_td3_on_whole_episodes():
     task = Task("hopper")
-    printed = TrainConfig(task=task, out=Path("x"), **PRESETS["paper"])
+    printed = TrainConfig(task=task, **PRESETS["paper"])
     assert (printed.learner, printed.batch_size, printed.start_steps) == ("td3", 256, 25_000)
     assert printed.episode_lengths is None
     assert not printed.scale_rewards
