@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     "The result",
     click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
                  help="Where to write (default: <source>-to-<target> here)."),
+    click.option("--resume", is_flag=True,
+                 help="Find it done if the same settings and logs made it already; else make it. "
+                 "Nothing is kept of a translation that was stopped."),
     click.option("--overwrite", is_flag=True,
                  help="Replace an earlier result, once this one is whole."),
     quiet_option,
@@ -81,6 +84,7 @@ if TYPE_CHECKING:
 def translate(
     map_name: str | None,
     out: Path | None,
+    resume: bool,
     overwrite: bool,
     workers: int,
     quiet: bool,
@@ -105,6 +109,7 @@ def translate(
         result = run(
             TransferConfig(map=map_name, **options),
             out,
+            resume=resume,
             overwrite=overwrite,
             quiet=quiet,
             notify=lambda text: click.echo(text, err=True),

@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from mcat.errors import CannotCreateError
+from mcat.config import require_same
+from mcat.errors import CannotCreateError, DataError
 from mcat.progress import Notify, Stopwatch, ignore
 from mcat.provenance import provenance
-from mcat.safe_io import io_errors, write_json
+from mcat.safe_io import io_errors, is_file, read_json, write_json
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.logs import (
     Logs,
@@ -34,6 +35,7 @@ def translate(
     config: TransferConfig,
     out: Path | None = None,
     *,
+    resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
     notify: Notify = ignore,
@@ -45,6 +47,8 @@ def translate(
     Args:
         config: What to do.
         out: The folder to make; None names it after the machines (`default_folder`).
+        resume: If the result of the same settings and logs is there, return it; else make it. A
+            translation keeps nothing before its end, so there is nothing between the two.
         overwrite: Replace an earlier result, once this one is whole.
         quiet: Show no progress.
         notify: Told what is odd about the logs before training starts.
@@ -56,8 +60,9 @@ def translate(
             by another process; nothing is lost then, nor if anything later fails.
         StorageError: before training, if the disk is full.
         DataError: if the logs cannot be learned from.
+        UsageError: if there is a result of other settings or logs to go on with.
     """
-    if out is not None:
+    if out is not None and not (resume and is_file(out / RESULT_FILE)):
         require_replaceable(out, overwrite=overwrite)
     timings = Stopwatch()
     with timings.time("load"):
@@ -68,6 +73,8 @@ def translate(
     for note in (note for item in logs for note in item.notes):
         notify(f"note: {note}")
     out = out or default_folder(machines)
+    if resume and (done := _finished(out, config, machines)):
+        return done
     require_replaceable(out, overwrite=overwrite)
 
     import torch  # only now: logs that will not do are told of before the seconds it takes
@@ -95,6 +102,29 @@ def translate(
         write_json(folder / RESULT_FILE, result.to_json())
         add_pages(result, folder)
     return result
+
+
+def _finished(
+    out: Path, config: TransferConfig, machines: Sequence[Machine]
+) -> TransferResult | None:
+    """The result in `out`, None if there is none.
+
+    Raises:
+        UsageError: if it is of other settings or other logs.
+    """
+    if not is_file(out / RESULT_FILE):
+        return None
+    try:
+        found = TransferResult.from_json(read_json(out / RESULT_FILE))
+    except DataError as error:
+        raise DataError(f"{out / RESULT_FILE}: {error}") from error
+    otherwise = "pass --overwrite or choose another --out"
+    # Earlier results also say where they were written and how loudly.
+    no_settings = ("out", "overwrite", "quiet")
+    require_same(str(out), found.config, config.to_json(), no_settings, otherwise=otherwise)
+    logs = [{item.name: list(item.hashes) for item in made} for made in (found.machines, machines)]
+    require_same(str(out), *logs, otherwise=otherwise)
+    return found
 
 
 def default_folder(machines: Sequence[Machine]) -> Path:

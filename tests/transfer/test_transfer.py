@@ -12,6 +12,7 @@ from mcat.envs import Task
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError
 from mcat.safe_io import read_json, write_json
 from mcat.tensor_files import digest, load_safetensors
+from mcat.transfer import jobs
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.deploy import open_transfer, trials_on
 from mcat.transfer.logs import load_logs
@@ -28,13 +29,14 @@ def logs(tmp_path_factory):
     return collect_logs(tmp_path_factory.mktemp("logs"))
 
 
-def go(logs, out, *, overwrite=False, **changes):
+def go(logs, out, *, resume=False, overwrite=False, **changes):
     """A translation of those logs."""
     files = {"sources": (str(logs / "cheetah0.1.h5"),), "targets": (str(logs / "cheetah0.5.h5"),)}
     if "tasks" in changes:
         files = {}
     given = {"preset": "smoke", "episodes": EPISODES, **files}
-    return translate(TransferConfig(**given | changes), out, overwrite=overwrite, quiet=True)
+    config = TransferConfig(**given | changes)
+    return translate(config, out, resume=resume, overwrite=overwrite, quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +328,22 @@ def test_folders_are_named_after_the_machines():
 def test_configs_that_make_no_sense(logs, changes, message):
     with pytest.raises(UsageError, match=message):
         go(logs, None, **changes)
+
+
+def test_going_on_finds_a_finished_translation_or_says_what_differs(pair, logs, monkeypatch):
+    result, folder = pair
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    monkeypatch.setattr(jobs, "translate_pair", None)  # nothing is trained
+    assert go(logs, folder, resume=True) == result
+    with pytest.raises(UsageError, match=r"otherwise \(seed: 0 there, 1 here\): pass --overwrite"):
+        go(logs, folder, resume=True, seed=1)
+    path = folder / "result.json"
+    text = path.read_text()
+    path.write_text(text.replace(result.machines[1].hashes[0], "0" * 64))
+    with pytest.raises(UsageError, match=f"otherwise .{result.machines[1].name}: .*000"):
+        go(logs, folder, resume=True)
+    path.write_text(text)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()}.keys() == before.keys()
 
 
 def test_only_an_earlier_result_is_ever_replaced(pair, logs, tmp_path):
