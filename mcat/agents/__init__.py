@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     )
     from mcat.agents.credit.credit import Credit
     from mcat.agents.crossq import CrossQ
-    from mcat.agents.evaluation import Evaluator, Returns, run_episodes
+    from mcat.agents.evaluation import Evaluator, run_episodes
     from mcat.agents.meta.config import PRESETS, MCATConfig, MetaTrainConfig
     from mcat.agents.meta.mcat import MCAT
     from mcat.agents.meta.run import metatrain
     from mcat.agents.policies.context_policy import ContextPolicy
     from mcat.agents.policies.names import find_policy, packaged_policies
     from mcat.agents.policies.policy import Policy, load_policy
+    from mcat.agents.returns import Returns
     from mcat.agents.sil import SelfImitation
     from mcat.agents.single.config import TrainConfig
     from mcat.agents.single.run import train
@@ -67,43 +68,22 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "configs": (
-            "CreditConfig",
-            "CrossQConfig",
-            "ImitationConfig",
-            "SelectionConfig",
-            "TD3Config",
-        ),
+        "configs": ("CreditConfig", "CrossQConfig", "ImitationConfig", "SelectionConfig",
+                    "TD3Config"),
         "credit.credit": ("Credit",),
         "crossq": ("CrossQ",),
-        "evaluation": (
-            "Evaluator",
-            "Returns",
-            "run_episodes",
-        ),
-        "meta.config": (
-            "MCATConfig",
-            "MetaTrainConfig",
-            "PRESETS",
-        ),
+        "evaluation": ("Evaluator", "run_episodes"),
+        "meta.config": ("MCATConfig", "MetaTrainConfig", "PRESETS"),
         "meta.mcat": ("MCAT",),
         "meta.run": ("metatrain",),
         "policies.context_policy": ("ContextPolicy",),
-        "policies.names": (
-            "find_policy",
-            "packaged_policies",
-        ),
-        "policies.policy": (
-            "Policy",
-            "load_policy",
-        ),
+        "policies.names": ("find_policy", "packaged_policies"),
+        "policies.policy": ("Policy", "load_policy"),
+        "returns": ("Returns",),
         "sil": ("SelfImitation",),
         "single.config": ("TrainConfig",),
         "single.run": ("train",),
         "td3": ("TD3",),
-        "trained_run": (
-            "evaluate_run",
-            "open_run",
-        ),
+        "trained_run": ("evaluate_run", "open_run"),
     },
-)
+)  # fmt: skip

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.limits import require_room
+from mcat.agents.returns import Returns
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.progress import Progress
@@ -28,30 +27,6 @@ class Trial(NamedTuple):
     label: str
     policy: AnyPolicy
     task: Task
-
-
-@dataclass(frozen=True, kw_only=True)
-class Returns:
-    """The undiscounted returns of some episodes.
-
-    Attributes:
-        label: Who acted where: `ON_SOURCE`, `UNTRANSLATED` or `TRANSFERRED`.
-        values: One number per episode; equal labels' episodes start alike everywhere.
-    """
-
-    label: str
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean return."""
-        return float(np.mean(self.values))
-
-    @property
-    def standard_error(self) -> float:
-        """The standard error of the mean; 0 if there is but one episode."""
-        n = len(self.values)
-        return float(np.std(self.values, ddof=1)) / math.sqrt(n) if n > 1 else 0.0
 
 
 class Evaluator:

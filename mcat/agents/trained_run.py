@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mcat.agents.evaluation import Returns, Trial, run_episodes
+from mcat.agents.evaluation import Trial, run_episodes
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.policy import Policy, load_policy
+from mcat.agents.returns import Returns
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
 from mcat.envs.families import family
 from mcat.envs.tasks import Task

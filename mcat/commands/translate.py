@@ -24,7 +24,7 @@ from mcat.interrupts import stopping_at_once
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mcat.agents.evaluation import Returns
+    from mcat.agents.returns import Returns
     from mcat.transfer.result import ReturnMatrix, TransferResult
 
 

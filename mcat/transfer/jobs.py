@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.evaluation import Paths, Returns, Trial, run_episodes
+from mcat.agents.evaluation import Paths, Trial, run_episodes
 from mcat.agents.policies.names import find_source_policy, source_policy_name
+from mcat.agents.returns import Returns
 from mcat.errors import UsageError
 from mcat.progress import Stopwatch
 from mcat.transfer.config import TransferConfig
@@ -21,9 +22,10 @@ from mcat.transfer.result import ON_SOURCE, Cells, Contexts, ReturnMatrix
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.cycle.pair import fit_cycle
 from mcat.translator.cycle.spaces import fit_cycle_spaces
+from mcat.translator.grade import Trust
 from mcat.translator.state.correspondence import Correspondence, find_correspondence
 from mcat.translator.state.translator import fit_state
-from mcat.translator.trust import Trust, estimate_trust
+from mcat.translator.trust import estimate_trust
 from mcat.translator.windows import sample_windows
 from mcat.types import PolicyFunction
 

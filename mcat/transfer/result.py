@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from mcat.agents.evaluation import Returns
+from mcat.agents.returns import Returns
 from mcat.errors import DataError
+from mcat.translator.grade import Trust
 from mcat.translator.report import FitReport
-
-if TYPE_CHECKING:
-    from mcat.translator.trust import Trust
 
 RESULT_FILE = "result.json"
 ON_SOURCE = "source policy on source"
@@ -170,7 +168,6 @@ def _matrix(data: dict[str, Any] | None) -> ReturnMatrix | None:
 def _trust(data: dict[str, Any] | None) -> Trust | None:
     """The estimate; none for that of an older mcat, which measured something else."""
     from mcat.translator.policy import from_json
-    from mcat.translator.trust import Trust
 
     if data is None or data.keys() != {field.name for field in fields(Trust)}:
         return None

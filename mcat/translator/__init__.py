@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from mcat.translator.cycle.pair import fit_cycle
     from mcat.translator.cycle.spaces import fit_cycle_spaces
     from mcat.translator.fit import LearnedTranslator, fit_many, fit_pair
+    from mcat.translator.grade import Trust
     from mcat.translator.policy import TransferredPolicy, Translator
     from mcat.translator.state.correspondence import Correspondence
     from mcat.translator.state.translator import fit_state
-    from mcat.translator.trust import Trust, estimate_trust
+    from mcat.translator.trust import estimate_trust
 
 __all__ = [
     "ActionConfig",
@@ -69,6 +70,7 @@ __getattr__ = on_first_use(
         "policy": ("TransferredPolicy", "Translator"),
         "state.correspondence": ("Correspondence",),
         "state.translator": ("fit_state",),
-        "trust": ("Trust", "estimate_trust"),
+        "grade": ("Trust",),
+        "trust": ("estimate_trust",),
     },
 )  # fmt: skip

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from mcat.agents.evaluation import Evaluator, Returns, Trial, run_episodes
+from mcat.agents.evaluation import Evaluator, Trial, run_episodes
 from mcat.agents.policies.names import find_policy, source_policy_name
+from mcat.agents.returns import Returns
 from mcat.datasets import read_dataset, write_dataset
 from mcat.envs import Task
 from mcat.errors import CannotCreateError, DataError, MissingInputError, UsageError

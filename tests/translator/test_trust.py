@@ -10,14 +10,8 @@ import torch
 from mcat.datasets import EpisodeStore
 from mcat.errors import UsageError
 from mcat.translator import ActionConfig, ContextConfig, fit_pair
-from mcat.translator.trust import (
-    VARIED,
-    Trust,
-    _interval,
-    _linear_part,
-    _variety,
-    estimate_trust,
-)
+from mcat.translator.grade import VARIED, Trust
+from mcat.translator.trust import _interval, _linear_part, _variety, estimate_trust
 from tests.translator.arm import MOTORS, log, run, track
 from tests.translator.systems import ACTIONS, CHANGES, linear_system
 from tests.translator.test_trust_outcomes import outcome, require_truth

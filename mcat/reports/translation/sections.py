@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,10 +10,7 @@ from numpy.typing import ArrayLike
 from mcat.reports.sections import Array, Section, number, share, told_apart
 from mcat.reports.translation.verdict import improvement, mean_and_error_text, verdict
 from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
-
-if TYPE_CHECKING:
-    from mcat.translator.trust import Trust
-
+from mcat.translator.grade import Trust
 
 SPREADS = "spreads of one-step change"
 EFFECTS = "1 = effect of the source's actions"

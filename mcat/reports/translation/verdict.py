@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.evaluation import Returns
+from mcat.agents.returns import Returns
 from mcat.transfer.result import (
     ON_SOURCE,
     TRANSFERRED,

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from mcat.agents.evaluation import Returns
+from mcat.agents.returns import Returns
 from mcat.reports.figures import project
 from mcat.reports.translation.page import write_page
 from mcat.reports.translation.sections import partners, sections
@@ -24,8 +24,8 @@ from mcat.transfer.result import (
     ReturnMatrix,
     TransferResult,
 )
+from mcat.translator.grade import Trust
 from mcat.translator.report import FitReport
-from mcat.translator.trust import Trust
 
 HOSTILE = '<script src="https://evil.example/x.js">alert(1)</script>&"\' $\\frac{ \n\x01 機械'
 VOID = {"meta", "img"}
