@@ -100,7 +100,8 @@ def test_data_sets_need_no_simulator():
 
 
 LIGHT = ("agents.meta.config", "agents.meta.algorithm", "agents.runs.record", "transfer.config",
-         "reports.learning.page", "translator", "translator.recipes", "transfer.result", "paper.tables")  # fmt: skip
+         "transfer.result", "paper.tables", "reports.learning.page", "translator",
+         "translator.recipes")  # fmt: skip
 
 
 def test_configurations_and_records_need_no_torch():
