@@ -111,7 +111,7 @@ threads_option = click.option(
     "--threads",
     default=1,
     show_default=True,
-    type=click.IntRange(1, 256),
+    type=click.IntRange(1),
     help="Threads of torch; they touch the last bits.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mcat.agents.limits import require_bearable
 from mcat.agents.policies.names import find_source_policy, packaged_path
 from mcat.datasets.shards import discard_shards
 from mcat.errors import CannotCreateError, UsageError, unknown
@@ -62,6 +63,7 @@ class ReproduceConfig:
                 raise unknown("row", name, names)
         if self.preset not in RECIPES:
             raise unknown("preset", self.preset, RECIPES)
+        require_bearable({"episodes": self.episodes, "threads": self.threads})
         if not self.seeds or min(self.seeds) < 0 or self.episodes < 1:
             raise UsageError("give at least one seed, none negative, and at least one episode")
 

@@ -80,7 +80,7 @@ def test_the_other_commands_refuse_them_too(capsys, monkeypatch):
 def test_train_refuses_them(change):
     (key,) = change
     with pytest.raises(UsageError, match=f"^{key} must be at most"):
-        TrainConfig(task=Task("hopper"), out=Path("run"), **change)
+        TrainConfig(task=Task("hopper"), **change)
 
 
 def test_all_presets_and_every_limit_itself_will_do():
