@@ -264,7 +264,8 @@ names = tuple("abcd")
 task_set = TaskSet(train=names, test=(), observation_size=27, action_size=8, horizon=1000,
                    delay=500, make=None)
 config = overlay(PRESETS["fast"].mcat, {
-    "start_steps": 4000, "updates_per_step": 0.002, "context.max_steps": 4,
+    "start_steps": 4000, "updates_per_step": 0.002, "learn_while_acting": False,
+    "context.max_steps": 4,
     "context.evaluate_every": 2, "action.steps": 2})
 agent = MCAT(task_set, config, np.random.SeedSequence(0))
 rng = np.random.default_rng(0)
