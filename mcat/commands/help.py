@@ -45,7 +45,7 @@ def group(title: str, *options: Callable[[Command], Command]) -> Callable[[Comma
         before = len(getattr(command, "__click_params__", ()))
         for option in reversed(options):
             command = option(command)
-        for param in command.__click_params__[before:]:  # type: ignore[attr-defined]
+        for param in getattr(command, "__click_params__", ())[before:]:  # where click keeps them
             param.help_group = title
         return command
 

@@ -15,8 +15,8 @@ from mcat.agents.meta.config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainCon
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.mcat import MCAT
 from mcat.agents.runs.claim import Claim, claimed_run, has_run
-from mcat.agents.runs.record import RECORD_FILE, read_record
-from mcat.config import differences, from_json, to_json
+from mcat.agents.runs.record import RECORD_FILE, saved_config
+from mcat.config import differences, to_json
 from mcat.errors import DataError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
@@ -85,11 +85,7 @@ def read_config(folder: Path) -> MetaTrainConfig:
         MissingInputError: if the folder holds none.
         DataError: if it is another command's or damaged.
     """
-    record = read_record(folder, kinds=("metatrain",))
-    try:
-        return from_json(MetaTrainConfig, record.config)
-    except DataError as error:
-        raise DataError(f"{folder / RECORD_FILE}: {error}") from error
+    return saved_config(folder, "metatrain", MetaTrainConfig)
 
 
 def _restore(trainer: MetaTrainer, claim: Claim, tasks: dict[str, Any], notify: Notify) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mcat.config import T, from_json
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
@@ -90,6 +91,25 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: it lacks {error}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
+
+
+def saved_config(folder: Path, kind: str, config: type[T]) -> T:
+    """The settings of a run of that command.
+
+    Args:
+        folder: Where the run is.
+        kind: The command.
+        config: The class of its settings.
+
+    Raises:
+        MissingInputError: if the folder holds none.
+        DataError: if it is another command's or damaged.
+    """
+    record = read_record(folder, kinds=(kind,))
+    try:
+        return from_json(config, record.config)
+    except DataError as error:
+        raise DataError(f"{folder / RECORD_FILE}: {error}") from error
 
 
 def policy_file(folder: Path, *, best: bool = False) -> Path:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mcat.agents.runs.claim import claimed_run, has_run
-from mcat.agents.runs.record import RECORD_FILE, read_record
+from mcat.agents.runs.record import saved_config
 from mcat.agents.single.config import RESUME_MAY_CHANGE, TrainConfig
-from mcat.config import from_json, to_json
-from mcat.errors import DataError
+from mcat.config import to_json
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
 
@@ -80,8 +79,4 @@ def read_config(folder: Path) -> TrainConfig:
         MissingInputError: if the folder holds none.
         DataError: if it is another command's or damaged.
     """
-    record = read_record(folder, kinds=("train",))
-    try:
-        return from_json(TrainConfig, record.config)
-    except DataError as error:
-        raise DataError(f"{folder / RECORD_FILE}: {error}") from error
+    return saved_config(folder, "train", TrainConfig)
