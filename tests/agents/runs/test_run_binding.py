@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mcat.agents.meta import run as entry
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.run import metatrain
 from mcat.agents.meta.run import read_config as read_meta_config
@@ -29,7 +30,7 @@ def point_masses():
     """`metatrain` itself, with point masses in place of the family's robots."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TaskSet, "of", staticmethod(lambda family: tiny_task_set()))
-        patch.setattr(test_loop.entry, "GOOD_ENOUGH", {})
+        patch.setattr(entry, "GOOD_ENOUGH", {})
         patch.setattr(test_loop.safe_io, "flush_to_disk", lambda path: None)
         yield
 
