@@ -79,9 +79,8 @@ EXPERIMENTS = (
             "or a network says; auto takes the linear one where it foretells payments."),
     Setting("--episode-lengths", "episode_lengths", "LOW[,HIGH]|none",
             "Collect episodes of random length; none means whole ones."),
-    Setting("--motor-failures", "motor_failures", "SHARE",
-            "Collect this share of the episodes with one motor, drawn at random, that does not "
-            "obey (default of fast: 0.5 where legs are crippled, else 0)."),
+    Setting("--no-mirror", "mirror", None,
+            "Learn on no mirror images of crippled robots, as fast does.", value=False),
 )  # fmt: skip
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
 # Keys that the name of a run has already, or that change nothing but how far it goes.

@@ -37,7 +37,6 @@ def roll_out(
     noise: tuple[float, float],
     episodes: int,
     steps: int | None = None,
-    obeyed: NDArray[np.float32] | None = None,
     after: Callable[[Taken], None] = lambda taken: None,
 ) -> Iterator[dict[str, Any] | None]:
     """One episode from each of the first `episodes` sub-environments, which share one horizon.
@@ -51,8 +50,6 @@ def roll_out(
         episodes: How many sub-environments take part. The policy sees all rows nevertheless, so
             that it rounds alike however many are wanted.
         steps: Cut the episodes after so many steps; what is owed then is never paid.
-        obeyed: The part of each command that reaches the motor, `(n, act)`; the commands are what
-            is logged, as on a machine that does not know that it is broken. None for all of it.
         after: Called after every step; the arrays are the roll-out's own, so it must not keep them.
 
     Yields:
@@ -76,9 +73,7 @@ def roll_out(
     observations[0] = observation
     for t in range(horizon):
         actions[t] = act(observation)
-        observation, rewards[t], terminated, truncated, info = env.step(
-            actions[t] if obeyed is None else actions[t] * obeyed
-        )
+        observation, rewards[t], terminated, truncated, info = env.step(actions[t])
         observations[t + 1] = observation
         unstable = info.get("unstable", np.zeros(n, dtype=bool))
         sound = running & ~unstable & np.isfinite(observations[t + 1]).all(axis=1)

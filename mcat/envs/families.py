@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from mcat.envs.tasks import Family, Task
-from mcat.errors import unknown
+from mcat.errors import UsageError, unknown
 
 
 def _vary(robot: str, parameter: str, values: Sequence[Any], **fixed: Any) -> tuple[Task, ...]:
@@ -114,3 +115,27 @@ def family(name: str) -> Family:
     if name not in FAMILIES:
         raise unknown("family", name, FAMILIES)
     return FAMILIES[name]
+
+
+def with_mirror_images(chosen: Family) -> Family:
+    """The family with mirror images of its training tasks, where these are machines of their own.
+
+    An ant whose leg 0 is dead, seen in a mirror, is one whose leg 3 is: nobody has to build it.
+
+    Raises:
+        UsageError: if its robot has no left and right.
+    """
+    if any("view" not in task.params for task in chosen.train):
+        raise UsageError(f"{chosen.train[0].robot} has no mirror image: leave out mirror")
+    twins = [task.replace(view="mirror") for task in chosen.train]
+    new = [twin for twin in twins if _same_machine(twin) not in chosen.train]
+    return replace(chosen, train=(*chosen.train, *new))
+
+
+def _same_machine(mirrored: Task) -> Task:
+    """The ant that acts as that one does in the mirror: 0 and 3 are front legs, 1 and 2 back."""
+    ant: dict[str, Any] = mirrored.params
+    if ant["damping"] != 1 and ant["semantics"] == "released":
+        return mirrored  # one leg multiplied, three divided: in the mirror there is no such ant
+    leg = None if ant["cripple"] is None else 3 - ant["cripple"]
+    return mirrored.replace(view="plain", cripple=leg, damping=1 / ant["damping"])

@@ -13,16 +13,26 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mujoco
 import numpy as np
+from numpy.typing import NDArray
 
 from mcat.envs.physics import actuators_below, dofs_of, mark_body, refresh_constants
 from mcat.envs.simulation import Array, Simulation
 
 # T-MCL's numbering, which the paper uses. The actuators are not in leg order: look them up.
 ANT_LEGS = ("front_left_leg", "front_right_leg", "back_leg", "right_back_leg")
+
+
+class Mirror(NamedTuple):
+    """A robot as it looks in a mirror: left and right change places; `value[order] * sign`."""
+
+    observation_order: NDArray[np.int64]
+    observation_sign: Array
+    action_order: NDArray[np.int64]
+    action_sign: Array
 
 
 class Locomotion(Simulation):
@@ -40,6 +50,7 @@ class Locomotion(Simulation):
         velocity_noise: Scale of the initial velocities.
         normal_velocity: Whether those are normal rather than uniform.
         dead_actuators: Motors that do nothing.
+        mirror: Show observations, and take actions, as in a mirror.
     """
 
     def __init__(
@@ -56,6 +67,7 @@ class Locomotion(Simulation):
         velocity_noise: float = 0.1,
         normal_velocity: bool = True,
         dead_actuators: tuple[int, ...] = (),
+        mirror: Mirror | None = None,
     ) -> None:
         data = mujoco.MjData(model)
         super().__init__(model, data, frame_skip)
@@ -66,6 +78,7 @@ class Locomotion(Simulation):
         self.velocity_noise = velocity_noise
         self.normal_velocity = normal_velocity
         self.dead_actuators = list(dead_actuators)
+        self.mirror = mirror
         self._ctrl = data.ctrl
         self._x = data.qpos[:1] if torso is None else data.body(torso).xpos[:1]
         self._positions, self._velocities = data.qpos[skip_qpos:], data.qvel
@@ -91,6 +104,8 @@ class Locomotion(Simulation):
 
     def advance(self, action: Array) -> float:
         """Velocity along x, plus the bonus for being alive, minus the cost of control."""
+        if self.mirror is not None:
+            action = action[self.mirror.action_order] * self.mirror.action_sign
         self._ctrl[:] = action
         if self.dead_actuators:
             self._ctrl[self.dead_actuators] = 0.0
@@ -108,6 +123,8 @@ class Locomotion(Simulation):
         if self.velocity_limit < math.inf:
             limit, velocities = self.velocity_limit, out[self._split :]
             np.clip(velocities, -limit, limit, out=velocities)
+        if self.mirror is not None:
+            out[:] = out[self.mirror.observation_order] * self.mirror.observation_sign
 
     def info(self) -> dict[str, Any]:
         """Where the robot is and how fast it went."""
@@ -153,7 +170,9 @@ def _halfcheetah3leg(*, armature: float) -> Locomotion:
     return Locomotion(model, frame_skip=5, control_cost=0.1)
 
 
-def _ant(*, cripple: int | None, damping: float, control_cost: float, semantics: str) -> Locomotion:
+def _ant(
+    *, cripple: int | None, damping: float, control_cost: float, semantics: str, view: str
+) -> Locomotion:
     model = mujoco.MjModel.from_xml_path(_asset("ant.xml"))
     multiplied = 2 if semantics == "paper" else 1  # legs 0 and 1, or as released leg 0
     for leg in range(4):
@@ -171,6 +190,26 @@ def _ant(*, cripple: int | None, damping: float, control_cost: float, semantics:
         control_cost=control_cost,
         torso="torso",
         dead_actuators=dead,
+        mirror=_ant_mirror() if view == "mirror" else None,
+    )
+
+
+@cache
+def _ant_mirror() -> Mirror:
+    """The ant's legs 0 and 3 stand to the left and right of x, in front; 1 and 2 behind them.
+
+    In a mirror along x their hips, which turn about the vertical, turn the other way round, and
+    their ankles the same way; of the torso y, the turns about x and z, and their speeds change
+    sign.
+    """
+    pairs = np.array([6, 7, 4, 5, 2, 3, 0, 1])  # hip and ankle of each leg
+    joints = np.tile([-1.0, 1.0], 4)
+    motors = np.array([2, 3, 0, 1, 6, 7, 4, 5])  # their legs are 3, 0, 1, 2
+    return Mirror(
+        np.concatenate([np.arange(5), 5 + pairs, 13 + np.arange(6), 19 + pairs]),
+        np.concatenate([[1, 1, -1, 1, -1], joints, [1, -1, 1, -1, 1, -1], joints]),
+        motors,
+        joints,
     )
 
 

@@ -265,6 +265,12 @@ _ALL = (
                 choices=("paper", "released"),
                 help="released: damping multiplies leg 0 and divides the other three",
             ),
+            Parameter(
+                name="view",
+                default="plain",
+                choices=("plain", "mirror"),
+                help="mirror: left and right change places in observations and actions",
+            ),
         ),
     ),
     Robot(

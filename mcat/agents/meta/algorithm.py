@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.failures import Motor
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Family, Task
 from mcat.safe_io import StrPath
@@ -86,19 +85,11 @@ class Round:
             whose physics diverged is missing.
         drivers: Who acted in each of `episodes`: "random", "shared" or the name of the task whose
             policy was transferred.
-        failed: The motor that failed in each of them, None if none did; empty if none ever does.
     """
 
     step: int
     episodes: Episodes
     drivers: tuple[str, ...]
-    failed: tuple[Motor, ...] = ()
-
-    @property
-    def intact(self) -> NDArray[np.bool_]:
-        """Whether all motors obeyed, for each episode."""
-        failed = self.failed or (None,) * len(self.drivers)
-        return np.array([motor is None for motor in failed], dtype=bool)
 
     @property
     def returns(self) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from mcat.agents.configs import (
 )
 from mcat.agents.lengths import check_limits
 from mcat.envs.families import family as find_family
+from mcat.envs.families import with_mirror_images
 from mcat.envs.tasks import Family
 from mcat.errors import UsageError
 from mcat.translator.configs import ActionConfig, ContextConfig
@@ -101,7 +102,6 @@ class MCATConfig:
         return self.crossq.discount if self.learner == "crossq" else self.td3.discount
 
 
-CRIPPLED_FAILURES = 0.5
 RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
@@ -189,11 +189,9 @@ class MetaTrainConfig:
         episode_lengths: The shortest and the longest episode to collect; the lengths are drawn at
             random (see `lengths.draw_length`). One number means up to the horizon, None whole
             episodes. Evaluation always runs whole ones.
-        motor_failures: Share of the collected episodes in which one motor, drawn at random, does
-            not obey (see `failures`); None for half of them in families in which legs are
-            crippled, and none elsewhere.
-        failures_after: Environment steps before the first motor fails: a policy that cannot walk
-            yet learns it far more slowly on broken machines.
+        mirror: Also learn on mirror images of the training tasks, where these are other machines
+            than all of them: what is learned with one leg dead is then known of its counterpart.
+            None for families in which legs are crippled, and for no other.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
         threads: torch threads; the last bits depend on it.
@@ -205,8 +203,7 @@ class MetaTrainConfig:
     steps: int = 200_000
     seed: int = 0
     episode_lengths: tuple[int, ...] | None = None
-    motor_failures: float | None = 0.0
-    failures_after: int = 100_000
+    mirror: bool | None = False
     evaluate_every: int = 5
     evaluation_episodes: int = 5
     threads: int = 1
@@ -222,28 +219,20 @@ class MetaTrainConfig:
             raise UsageError(f"delay must be at least 1, not {self.delay}")
         if self.episode_lengths is not None:
             check_limits(self.episode_lengths)
-        if self.motor_failures is not None and not 0 <= self.motor_failures <= 1:
-            raise UsageError(f"motor_failures must be from 0 to 1, not {self.motor_failures}")
-        if self.failures_after < 0:
-            raise UsageError(f"failures_after must not be negative, not {self.failures_after}")
-        find_family(self.family)
-
-    @property
-    def failure_share(self) -> float:
-        """The share of episodes with a failing motor that `motor_failures` means here."""
-        if self.motor_failures is None:
-            return CRIPPLED_FAILURES if "cripple" in self.tasks.varies else 0.0
-        return self.motor_failures
+        self.tasks  # refuses a family that is unknown, or has no mirror images
 
     @property
     def tasks(self) -> Family:
-        """The family, with the run's delay."""
+        """The family, with the run's delay and, if wanted, mirror images."""
         chosen = find_family(self.family)
-        return chosen if self.delay is None else chosen.replace(delay=self.delay)
+        if self.delay is not None:
+            chosen = chosen.replace(delay=self.delay)
+        wanted = "cripple" in chosen.varies if self.mirror is None else self.mirror
+        return with_mirror_images(chosen) if wanted else chosen
 
 
 PRESETS: dict[str, MetaTrainConfig] = {
-    "fast": MetaTrainConfig(episode_lengths=(100, 500), motor_failures=None, mcat=_FAST),
+    "fast": MetaTrainConfig(episode_lengths=(100, 500), mirror=None, mcat=_FAST),
     "cpu": MetaTrainConfig(mcat=_CPU),
     "paper": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_PRINTED),
     "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from mcat.agents.failures import Motor, draw_failures, learn_costs, obedience
 from mcat.agents.lengths import cut
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
@@ -43,8 +42,7 @@ MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
-_COUNTERS = ("step", "iteration", "seconds", "best", "earned", "unstable", "seals", "failure_costs",
-             "intact_returns")  # fmt: skip
+_COUNTERS = ("step", "iteration", "seconds", "cpu_seconds", "best", "earned", "unstable", "seals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +72,10 @@ class MetaTrainer:
         self.env = task_set.make(range(len(task_set.train)))
         self.evaluation = Evaluation(task_set, config.evaluation_episodes, config.seed)
         self.step = self.iteration = 0
-        self.seconds = 0.0  # of all processes that worked on this run
+        self.seconds = self.cpu_seconds = 0.0  # of all processes that worked on this run
         self.best: float | None = None  # eval/train of the best policy so far
         self.earned: dict[str, float] = {}  # by the latest evaluation
         self.unstable = [0] * len(task_set.train)  # rounds in a row that diverged
-        self.failure_costs = [1.0] * task_set.action_size
-        self.intact_returns = [0.0] * len(task_set.train)
         self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
         self.logs = {
@@ -119,6 +115,7 @@ class MetaTrainer:
 
     def _iterate(self, monitor: PhaseMonitor) -> tuple[Round, dict[str, float]]:
         """Collect, learn and, now and then, evaluate; returns the round and its metrics."""
+        began = time.process_time()
         prepared = self.algorithm.prepare(monitor)
         monitor("collect", 0, 1)
         new = self._collect(monitor)
@@ -132,6 +129,7 @@ class MetaTrainer:
             self._save_policy()
         seconds = monitor.end()
         self.seconds += sum(seconds.values())
+        self.cpu_seconds += time.process_time() - began
         others = set(self.task_set.train)
         return new, {
             "step": self.step,
@@ -142,6 +140,7 @@ class MetaTrainer:
             **learned,
             **{f"time/{phase}": seconds.get(phase, 0.0) for phase in PHASES},
             "time/seconds": self.seconds,
+            "time/cpu": self.cpu_seconds,
             "charts/SPS": self.step / self.seconds,
         }
 
@@ -161,10 +160,8 @@ class MetaTrainer:
         seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
         episodes = EpisodeStore(self.task_set.observation_size, self.task_set.action_size)
         drove: list[str] = []
-        failed: list[Motor] = []
-        for number, (length, piece) in enumerate(zip(lengths, seeds, strict=True)):
+        for length, piece in zip(lengths, seeds, strict=True):
             policy = self.algorithm.explorer(drivers)
-            failing = self._failures(number)
             found = roll_out(
                 self.env,
                 policy,
@@ -172,7 +169,6 @@ class MetaTrainer:
                 noise=(0.0, 0.0),
                 episodes=len(drivers),
                 steps=length,
-                obeyed=obedience(failing, self.task_set.action_size) if failing else None,
                 after=lambda taken: self.algorithm.after_step(taken, monitor),
             )
             for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
@@ -180,25 +176,10 @@ class MetaTrainer:
                 if episode:
                     episodes.append_episode(**episode, task=task)
                     drove.append(driver)
-                    failed += failing[task : task + 1]
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
         step = self.step + len(drivers) * self.task_set.horizon
-        new = Round(step=step, episodes=episodes, drivers=tuple(drove), failed=tuple(failed))
-        if failed:
-            paces = new.paces(self.task_set.horizon).tolist()
-            tasks = new.episodes.tasks.tolist()
-            learn_costs(self.failure_costs, self.intact_returns, tasks, failed, paces)
-        return new
-
-    def _failures(self, piece: int) -> list[Motor]:
-        """Which motor fails in each row of a piece of the round; empty if none ever does."""
-        share = self.config.failure_share
-        if not share or self.step < self.config.failures_after:
-            return []
-        seed = np.random.SeedSequence(self.config.seed, spawn_key=(3, self.iteration, piece))
-        rng = np.random.default_rng(seed)
-        return draw_failures(share, self.failure_costs, episodes=len(self.task_set.train), rng=rng)
+        return Round(step=step, episodes=episodes, drivers=tuple(drove))
 
     def _watch_stability(self, task: int, *, stable: bool) -> None:
         self.unstable[task] = 0 if stable else self.unstable[task] + 1
@@ -221,6 +202,7 @@ class MetaTrainer:
             *self.algorithm.metrics,
             *(f"time/{phase}" for phase in PHASES),
             "time/seconds",
+            "time/cpu",
             "charts/SPS",
         )
 

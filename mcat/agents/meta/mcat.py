@@ -137,9 +137,8 @@ class MCAT:
         self.imitation.add(new.episodes)
         self.credit.add(new.episodes)
         paces = new.paces(self.task_set.horizon)
-        found = zip(new.episodes.tasks, new.drivers, paces, new.intact, strict=True)
-        for task, driver, value, intact in found:
-            if driver != RANDOM and intact:
+        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
+            if driver != RANDOM:
                 source = None if driver == SHARED else self.task_set.train.index(driver)
                 self.selection.add(new.step, int(task), source, float(value))
         self.step, self.collected = new.step, len(new.episodes)

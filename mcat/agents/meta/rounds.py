@@ -22,8 +22,6 @@ def save_round(folder: Path, iteration: int, new: Round) -> str:
     arrays = {name: np.ascontiguousarray(episodes.column(name)) for name in DTYPES}
     arrays |= {"lengths": episodes.lengths, "tasks": episodes.tasks}
     header = {"kind": "round", "step": new.step, "drivers": list(new.drivers)}
-    if new.failed:
-        header["failed"] = list(new.failed)
     save_safetensors(_path(folder, iteration), arrays, header, overwrite=True)
     return _seal(arrays, header)
 
@@ -54,10 +52,7 @@ def load_rounds(folder: Path, seals: Sequence[str | None]) -> Iterator[Round]:
             drivers = tuple(header["drivers"])
             if len(drivers) != len(lengths):
                 raise ValueError(f"{len(drivers)} drivers of {len(lengths)} episodes")
-            failed = tuple(header.get("failed", ()))
-            if len(failed) not in (0, len(drivers)):
-                raise ValueError(f"{len(failed)} failures of {len(drivers)} episodes")
-            yield Round(step=header["step"], episodes=episodes, drivers=drivers, failed=failed)
+            yield Round(step=header["step"], episodes=episodes, drivers=drivers)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path}: not a round of a run ({error})") from error
 
