@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mcat import __version__
-from mcat.commands import data, envs, evaluate, metatrain, plot, reproduce, train, translate
+from mcat.commands import data, envs, evaluate, metatrain, plot, reproduce, sweep, train, translate
 from mcat.errors import McatError, printable
 
 # `mcat`, `mcat envs`: the help is the answer. Older versions of click print it by themselves.
@@ -42,6 +42,7 @@ cli.add_command(evaluate.evaluate)
 cli.add_command(metatrain.metatrain)
 cli.add_command(plot.plot)
 cli.add_command(reproduce.reproduce)
+cli.add_command(sweep.sweep)
 
 
 def main(args: list[str] | None = None) -> None:

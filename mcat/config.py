@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -299,11 +300,25 @@ def _expected(kind: Any) -> str:
 def _toml_lines(values: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     """A table's own settings, then the tables in it."""
     groups = {name: value for name, value in values.items() if isinstance(value, Mapping)}
-    lines = [f"{name} = {_toml(values[name])}" for name in values if name not in groups]
+    lists = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value)
+    }
+    own = [name for name in values if name not in groups and name not in lists]
+    lines = [f"{_toml_key(name)} = {_toml(values[name])}" for name in own]
     for name, group in groups.items():
-        inner = (*path, name)
+        inner = (*path, _toml_key(name))
         lines += ["", f"[{'.'.join(inner)}]", *_toml_lines(group, inner)]
+    for name, items in lists.items():
+        inner = (*path, _toml_key(name))
+        for item in items:
+            lines += ["", f"[[{'.'.join(inner)}]]", *_toml_lines(item, inner)]
     return lines
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_.-]+", name) else json.dumps(name)
 
 
 def _toml(value: Any) -> str:

@@ -15,8 +15,8 @@ PACKAGE = Path(mcat.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left; those in the first place serve all.
 ORDER = (
-    {"errors", "lazy", "types", "safe_io", "workplaces", "formats", "config", "interrupts",
-     "progress", "provenance", "tensor_files"},
+    {"errors", "lazy", "types", "safe_io", "leases", "workplaces", "formats", "config",
+     "interrupts", "progress", "provenance", "tensor_files"},
     {"envs"},
     {"datasets"},
     {"translator"},
@@ -24,6 +24,7 @@ ORDER = (
     {"transfer"},
     {"paper"},
     {"reports"},
+    {"sweeps"},
     {"commands"},
     {"cli", "__main__"},
 )  # fmt: skip

@@ -108,7 +108,9 @@ def train(context: click.Context, /, **options: Any) -> None:
         preset, config, name = _resolve(context)
         out = options["out"] or Path("runs") / name
     if options["print_config"]:
-        values = {key: value for key, value in to_json(config).items() if key != "task"}
+        values = to_json(config)
+        if not options["as_json"]:
+            del values["task"]  # no file sets it
         print_config(preset, values, as_json=options["as_json"])
         return
 

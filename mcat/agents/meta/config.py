@@ -219,7 +219,7 @@ class MetaTrainConfig:
             raise UsageError(f"delay must be at least 1, not {self.delay}")
         if self.episode_lengths is not None:
             check_limits(self.episode_lengths)
-        self.tasks  # refuses a family that is unknown, or has no mirror images
+        _ = self.tasks  # refuses a family that is unknown, or has no mirror images
 
     @property
     def tasks(self) -> Family:

@@ -1,0 +1,356 @@
+"""`mcat sweep`: many runs, planned, started, watched, stopped and compared."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcat.commands.help import Command, Explained, group
+from mcat.commands.options import json_option
+from mcat.errors import McatError, MissingInputError, UsageError, counted
+
+if TYPE_CHECKING:
+    from mcat.sweeps.folder import Sweep
+    from mcat.sweeps.plan import Plan
+    from mcat.sweeps.runs import PlannedRun
+    from mcat.sweeps.state import RunState
+
+# CPU seconds of one environment step on one core of 2.5 GHz or so; docs/sweeps.md says how
+# they were measured.
+STEP_SECONDS = {"fast": 0.0095, "cpu": 0.02, "smoke": 0.0004}
+
+
+@click.group()
+def sweep() -> None:
+    """Many runs, on one machine or many, and one answer.
+
+    A plan says which runs there shall be. `run` gets them done on this machine or a Ray cluster,
+    `submit` hands them to Slurm; each may be killed at any moment and started again, and goes on
+    where it was. `report` compares what there is so far.
+    """
+
+
+def plan_options(command: Command) -> Command:
+    """What describes a plan: a file, options, or both."""
+    options: Sequence[Callable[[Command], Command]] = (
+        click.argument("plan", required=False, metavar="[PLAN]"),
+        group(
+            "The plan",
+            click.option("--name", metavar="NAME", help="Of the sweep (default: the plan's)."),
+            click.option("--command", "kind", metavar="COMMAND",
+                         help="What is run: metatrain (default), train, translate, collect or "
+                         "evaluate."),
+            click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                         help="A setting of all runs, an option's name or a key of "
+                         "--print-config; may be repeated."),
+            click.option("--grid", multiple=True, metavar="KEY=A,B",
+                         help="A setting of which all values are run, such as family=a,b or "
+                         "seed=0-4; may be repeated."),
+            click.option("--variant", "variants", multiple=True, metavar="NAME[: KEY=VALUE,...]",
+                         help="A row of the comparison, such as \"no transfer: "
+                         "mcat.transfer=false\"; may be repeated."),
+            click.option("--cpus", type=click.IntRange(1), metavar="N",
+                         help="Of each run: threads, cores and reservation (default: 1)."),
+        ),
+        click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
+                     help="Where to (default: sweeps/<name>)."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@sweep.command(
+    cls=Explained,
+    examples=(
+        "mcat sweep plan                       # the plans that come with the package",
+        "mcat sweep plan transfer              # what it would run, and for how long",
+        "mcat sweep plan my.toml --grid seed=0-9",
+    ),
+)
+@plan_options
+@json_option
+def plan(as_json: bool, **options: Any) -> None:
+    """Show the runs of a plan, what there is of them, and what they will cost; starts nothing."""
+    from mcat.sweeps.plan_files import load_plan, packaged_plans
+
+    if options["plan"] is None and not options["grid"] and not options["variants"]:
+        for name in packaged_plans():
+            found, _ = load_plan(name)
+            click.echo(f"{name}: {counted(len(found.points()), 'run')} of mcat {found.command}")
+        return
+    chosen, _, runs, folder = _resolved(**options)
+    states = _states(runs, folder)
+    if as_json:
+        rows = [
+            {
+                "run": run.name,
+                "variant": run.variant,
+                "command": run.command_line(folder, chosen.resources.cpus)[3:],
+                "state": states.get(run.name, "waiting"),
+                "steps": run.steps,
+            }
+            for run in runs
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    from mcat.commands.tables import print_table
+
+    lines = [("run", "variant", "state", "steps", "command")]
+    for run in runs:
+        steps = "" if run.steps is None else f"{run.steps:,}"
+        state = states.get(run.name, "waiting")
+        line = f"mcat {run.command} {' '.join(run.arguments)}"
+        lines.append((run.name, run.variant or "(input)", state, steps, line))
+    print_table(f"Sweep {chosen.name} in {folder}", lines)
+    click.echo(_cost(runs, states, chosen.resources.cpus), err=True)
+
+
+@sweep.command(
+    cls=Explained,
+    examples=(
+        "mcat sweep run transfer --jobs 2",
+        "mcat sweep run my.toml",
+        "mcat sweep run --grid family=ant-cripple,hopper-size --grid seed=0-2 \\",
+        "    --variant MCAT --variant 'no transfer: mcat.transfer=false' --set preset=smoke",
+        "mcat sweep run transfer --engine ray --address auto",
+    ),
+)
+@plan_options
+@group(
+    "How",
+    click.option("--jobs", type=click.IntRange(1), metavar="N",
+                 help="Runs at once (default: one per --cpus cores; of Ray what it has)."),
+    click.option("--engine", type=click.Choice(["local", "ray"]), default="local",
+                 show_default=True, help="Processes of this machine, or tasks of Ray."),
+    click.option("--address", metavar="HOST:PORT", help="Of a Ray cluster (default: a new one)."),
+    click.option("--plain", is_flag=True, help="Print lines, not a live table."),
+    json_option,
+)  # fmt: skip
+def run(
+    jobs: int | None, engine: str, address: str | None, plain: bool, as_json: bool, **options: Any
+) -> int:
+    """Get every run of a plan done; started again, it goes on.
+
+    Ctrl-C asks the runs to save and end; a second one leaves at once, and the runs go on alone.
+    Runs that were killed are started again, those that diverged count as results.
+    """
+    from mcat.commands import sweep_table
+    from mcat.interrupts import Interrupts
+    from mcat.sweeps.driver import Driver, Engine
+    from mcat.sweeps.local import LocalEngine
+
+    if address is not None and engine != "ray":
+        raise UsageError("--address is that of a Ray cluster: add --engine ray")
+    made = _created(**options)
+    starter: Engine
+    if engine == "ray":
+        from mcat.sweeps.on_ray import RayEngine
+
+        starter = RayEngine(made, jobs, address)
+    else:
+        starter = LocalEngine(made, jobs)
+    with (
+        Interrupts() as stop,
+        sweep_table.Watcher(f"sweep {made.name}", plain=plain or as_json) as watcher,
+    ):
+        states = Driver(made, starter, watcher).drive(stop)
+    _print_states(made, states, as_json=as_json)
+    return 0 if all(state.state == "done" for state in states) else 1
+
+
+@sweep.command(
+    cls=Explained,
+    examples=("mcat sweep status transfer", "mcat sweep status sweeps/transfer --watch"),
+)
+@click.argument("name", metavar="SWEEP")
+@click.option("--watch", is_flag=True, help="Show it again every two seconds.")
+@click.option("--runs", "each", is_flag=True, help="One row for each run.")
+@json_option
+def status(name: str, watch: bool, each: bool, as_json: bool) -> None:
+    """Show how far the runs of a sweep have come, from any machine that sees its folder."""
+    from mcat.commands import sweep_table
+    from mcat.sweeps.state import counts, look
+
+    found = _open(name)
+    if watch:
+        with sweep_table.Watcher(f"sweep {found.name}") as watcher:
+            while {"running", "waiting", "blocked"} & counts(states := look(found)).keys():
+                watcher(states)
+                time.sleep(2)
+    _print_states(found, look(found), as_json=as_json, each=each)
+
+
+@sweep.command(
+    cls=Explained,
+    examples=("mcat sweep stop transfer", "mcat sweep stop transfer RUN RUN"),
+)
+@click.argument("name", metavar="SWEEP")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+def stop(name: str, runs: tuple[str, ...]) -> None:
+    """Ask runs to save and end; `run` and `submit` go on with them."""
+    from mcat.sweeps.driver import stop_runs
+    from mcat.sweeps.slurm import cancel_waiting
+
+    found = _open(name)
+    alive = stop_runs(found, runs)
+    cancel_waiting(found, runs or [run.name for run in found.runs])
+    click.echo(f"{counted(len(alive), 'run')} asked to save and end", err=True)
+
+
+@sweep.command(
+    cls=Explained,
+    examples=(
+        "mcat sweep submit transfer --partition cpu --time 4:00:00",
+        "mcat sweep submit transfer --print              # the scripts, to be sent by yourself",
+    ),
+)
+@plan_options
+@group(
+    "Slurm",
+    click.option("--partition", default="", help="Where to queue."),
+    click.option("--account", default="", help="Who pays."),
+    click.option("--time", "limit", default="", metavar="H:MM:SS",
+                 help="Limit of one attempt; a run that needs longer goes on in the next "
+                 "(default: the plan's, 4:00:00)."),
+    click.option("--sbatch", "more", multiple=True, metavar="--OPTION=VALUE",
+                 help="Any other option of sbatch; may be repeated."),
+    click.option("--print", "only_print", is_flag=True, help="Print the scripts, send nothing."),
+    json_option,
+)  # fmt: skip
+def submit(
+    partition: str, account: str, limit: str, more: tuple[str, ...], only_print: bool,
+    as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Hand the runs of a plan to Slurm and return; again, it sends only what is missing."""
+    from mcat.sweeps import slurm
+    from mcat.sweeps.driver import wanted_again
+    from mcat.sweeps.state import look
+
+    wishes = slurm.SlurmOptions(partition=partition, account=account, time=limit, more=more)
+    made = _created(**options)
+    if only_print:
+        for state in look(made, detailed=False):
+            if state.state not in ("done", "diverged"):
+                click.echo(slurm.script(made, state.run, wishes))
+        return
+    wanted_again(made)
+    jobs = slurm.submit(made, wishes)
+    if as_json:
+        click.echo(json.dumps(jobs, indent=2))
+        return
+    click.echo(f"{counted(len(jobs), 'job')} queued: mcat sweep status {made.folder}", err=True)
+
+
+@sweep.command(hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("name", metavar="RUN")
+def attempt(folder: Path, name: str) -> int:
+    """One attempt at one run, as a job of a scheduler; 75 asks for another."""
+    from mcat.interrupts import Interrupts
+    from mcat.sweeps.attempt import attempt as make_attempt
+    from mcat.sweeps.folder import open_sweep
+
+    with Interrupts() as stop:
+        ending = make_attempt(folder, name, lambda: stop.requested is not None)
+    found = open_sweep(folder)
+    if ending.kind == "done":
+        return 0
+    if found.stop_mark(found.run(name)).exists() or ending.over(found.resources.retries):
+        click.echo(f"error: {ending.line}", err=True)
+        return 1
+    return 75
+
+
+def _print_states(
+    made: Sweep, states: Sequence[RunState], *, as_json: bool, each: bool = False
+) -> None:
+    from mcat.commands import sweep_table
+    from mcat.commands.tables import print_table
+
+    if as_json:
+        click.echo(json.dumps(sweep_table.as_json(states), indent=2))
+        return
+    rows = sweep_table.run_rows(states) if each else sweep_table.variant_rows(states)
+    print_table(f"sweep {made.name}: {sweep_table.summary(states)}", rows)
+    failed = [s for s in states if s.state in ("failed", "diverged")]
+    for state in failed if not each else ():
+        line = "" if state.ending is None else f" (exit {state.ending.code}) {state.ending.line}"
+        click.echo(f"{state.run.name}: {state.state}{line}; see {made.log(state.run)}", err=True)
+
+
+def _resolved(
+    *,
+    plan: str | None,
+    name: str | None,
+    kind: str | None,
+    settings: tuple[str, ...],
+    grid: tuple[str, ...],
+    variants: tuple[str, ...],
+    cpus: int | None,
+    out: Path | None,
+) -> tuple[Plan, str, list[PlannedRun], Path]:
+    """The plan, its text, its runs, and where they go."""
+    from mcat.commands.planned import Commands
+    from mcat.sweeps.plan_files import load_plan
+    from mcat.sweeps.runs import resolve
+
+    if plan is None and not (grid or variants):
+        raise UsageError("say what to run: a plan (mcat sweep plan lists some), or --grid")
+    changes: dict[str, Any] = {}
+    changes |= {} if name is None else {"name": name}
+    changes |= {} if kind is None else {"command": kind}
+    changes |= {} if cpus is None else {"resources.cpus": cpus}
+    chosen, text = load_plan(plan, settings=settings, grid=grid, variants=variants, changes=changes)
+    folder = out or (Path(plan) if plan and Path(plan).is_dir() else Path("sweeps") / chosen.name)
+    return chosen, text, resolve(chosen, Commands()), folder.absolute()
+
+
+def _created(**options: Any) -> Sweep:
+    from mcat.sweeps.folder import create_sweep
+
+    return create_sweep(*_resolved(**options))
+
+
+def _open(name: str) -> Sweep:
+    """A sweep by its folder, or by its name."""
+    from mcat.sweeps.folder import open_sweep
+
+    folder = Path(name)
+    if not folder.is_dir() and (Path("sweeps") / name).is_dir():
+        folder = Path("sweeps") / name
+    if not folder.is_dir():
+        known = sorted(path.name for path in Path("sweeps").glob("*") if path.is_dir())
+        there = f": there are {', '.join(known)}" if known else ""
+        raise MissingInputError(f"no sweep '{name}' here or in sweeps/{there}")
+    return open_sweep(folder.absolute())
+
+
+def _states(runs: Sequence[PlannedRun], folder: Path) -> dict[str, str]:
+    """What is known of runs, if there is a sweep already."""
+    from mcat.sweeps.folder import open_sweep
+    from mcat.sweeps.state import look
+
+    try:
+        return {state.run.name: state.state for state in look(open_sweep(folder))}
+    except McatError:
+        return {}
+
+
+def _cost(runs: Sequence[PlannedRun], states: dict[str, str], cpus: int) -> str:
+    """What the runs that are not done will take, as far as that was measured."""
+    to_do = [run for run in runs if states.get(run.name) != "done"]
+    seconds = [
+        run.steps * STEP_SECONDS[preset] * cpus
+        for run in to_do
+        if run.steps is not None and (preset := run.config.get("preset")) in STEP_SECONDS
+    ]
+    text = f"{counted(len(runs), 'run')}, {len(to_do)} to do"
+    if not seconds:
+        return text
+    return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweeps.md)"

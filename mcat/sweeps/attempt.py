@@ -1,0 +1,131 @@
+"""One attempt at a run: its process, alone on its lock and its cores."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mcat.safe_io import io_errors
+from mcat.sweeps.endings import Ending, write_ending
+from mcat.sweeps.folder import Sweep, open_sweep
+from mcat.sweeps.runs import PlannedRun
+from mcat.sweeps.state import holder_of, is_made
+
+BUSY = 73
+POLL = 0.2  # seconds between two looks at a process
+
+
+class Attempt:
+    """A run that was started; its lock is held for as long as its process lives.
+
+    The process inherits the lock, so that neither the end of the driver frees it nor a `kill -9` of
+    the run leaves it held.
+
+    Args:
+        sweep: Where it belongs.
+        run: Which.
+        cores: To keep it on; none to leave that to the system.
+        own_session: Let it live on if whoever started it dies.
+    """
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        run: PlannedRun,
+        cores: Sequence[int] = (),
+        *,
+        own_session: bool = True,
+    ) -> None:
+        self.sweep, self.run, self.cores = sweep, run, tuple(cores)
+        self._own_session = own_session
+        self.process: subprocess.Popen[bytes] | None = None
+        lock = sweep.lock(run)
+        with io_errors(lock, "write"):
+            descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            if _locked(descriptor):
+                self.process = self._start(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _start(self, lock: int) -> subprocess.Popen[bytes]:
+        sweep, cpus = self.sweep, self.sweep.resources.cpus
+        line = self.run.command_line(sweep.folder, cpus)
+        with io_errors(sweep.log(self.run), "write"), sweep.log(self.run).open("ab") as log:
+            process = subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "OMP_NUM_THREADS": str(cpus)},
+                pass_fds=(lock,),
+                start_new_session=self._own_session,
+            )
+        if self.cores:
+            os.sched_setaffinity(process.pid, self.cores)  # before it has any thread
+        who = {"pid": process.pid, "host": socket.gethostname(), "cores": self.cores}
+        os.truncate(lock, 0)
+        os.pwrite(lock, json.dumps(who).encode(), 0)
+        sweep.note("started", self.run, **who)
+        return process
+
+    def poll(self) -> Ending | None:
+        """How it ended, noted for everybody; None while it runs."""
+        code = BUSY if self.process is None else self.process.poll()
+        if code is None:
+            return None
+        made, busy = is_made(self.sweep, self.run), self.process is None or self._is_busy()
+        return write_ending(self.sweep, self.run, code, made=made, busy=busy)
+
+    def _is_busy(self) -> bool:
+        """Whether somebody who was not sent by the sweep works on what the run makes."""
+        out = self.sweep.out(self.run)
+        locks = out / ".lock", out.with_name(f".{out.name}.part") / "lock"
+        return any(holder_of(lock) is not None for lock in locks)
+
+    def stop(self) -> None:
+        """Ask it to save and end."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the lock is ours; whoever looks at the states of runs holds it for a moment too."""
+    for _ in range(10):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.05)
+        except OSError:
+            return True  # no locks there: the run's own claim decides
+    return False
+
+
+def attempt(folder: Path, name: str, asked_to_stop: Callable[[], bool] = lambda: False) -> Ending:
+    """One attempt from start to end, as an engine on another machine makes it.
+
+    Args:
+        folder: Of the sweep.
+        name: Of the run.
+        asked_to_stop: Polled; the run is asked to save and end once it is true.
+    """
+    sweep = open_sweep(folder)
+    run = sweep.run(name)
+    if is_made(sweep, run):
+        return write_ending(sweep, run, 0, made=True)
+    started = Attempt(sweep, run, own_session=False)  # a scheduler ends all that it started
+    told = False
+    while (ending := started.poll()) is None:
+        if not told and (asked_to_stop() or sweep.stop_mark(run).exists()):
+            started.stop()
+            told = True
+        time.sleep(POLL)
+    return ending

@@ -1,0 +1,146 @@
+"""The folder of a sweep: what it is made of, and where everything about a run lies.
+
+plan.toml        as it was given
+plan.lock.json   every run, resolved
+runs/, inputs/   what the runs make: ordinary folders of runs, and files
+logs/            what each run said
+endings/         how the last attempt at each run ended
+locks/           held while a run is alive
+stops/           runs that shall not go on
+events.jsonl     what happened when, for people
+report/          what came out of it
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mcat.config import from_json, to_json
+from mcat.errors import DataError, MissingInputError
+from mcat.formats import require_format, stamp
+from mcat.provenance import provenance
+from mcat.safe_io import io_errors, new_file, read_json, write_json
+from mcat.sweeps.plan import Plan, Resources
+from mcat.sweeps.runs import PlannedRun
+
+LOCK_FILE, FORMAT = "plan.lock.json", 1
+_FOLDERS = ("runs", "inputs", "logs", "endings", "locks", "stops")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A sweep that has a folder.
+
+    Attributes:
+        folder: Where it is.
+        name: What it is called.
+        runs: All of them, inputs first.
+        resources: What one run takes.
+        made_by: Command, commit and versions that planned it.
+    """
+
+    folder: Path
+    name: str
+    runs: tuple[PlannedRun, ...]
+    resources: Resources
+    made_by: dict[str, Any]
+
+    def run(self, name: str) -> PlannedRun:
+        """The run of that name.
+
+        Raises:
+            MissingInputError: if there is none.
+        """
+        for run in self.runs:
+            if run.name == name:
+                return run
+        raise MissingInputError(f"{self.folder} has no run '{name}': see mcat sweep status")
+
+    def out(self, run: PlannedRun) -> Path:
+        """What it makes."""
+        return self.folder / run.out
+
+    def log(self, run: PlannedRun) -> Path:
+        """What it said."""
+        return self.folder / "logs" / f"{run.name}.log"
+
+    def ending(self, run: PlannedRun) -> Path:
+        """How its last attempt ended."""
+        return self.folder / "endings" / f"{run.name}.json"
+
+    def lock(self, run: PlannedRun) -> Path:
+        """Held while it is alive."""
+        return self.folder / "locks" / run.name
+
+    def stop_mark(self, run: PlannedRun) -> Path:
+        """There if it shall not go on."""
+        return self.folder / "stops" / run.name
+
+    def note(self, event: str, run: PlannedRun | None = None, **more: Any) -> None:
+        """Add a line to events.jsonl; nobody's decisions depend on it."""
+        line = {"time": round(time.time(), 3), "host": socket.gethostname(), "event": event}
+        line |= ({} if run is None else {"run": run.name}) | more
+        path = self.folder / "events.jsonl"
+        with io_errors(path, "write"), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def create_sweep(plan: Plan, text: str, runs: Sequence[PlannedRun], folder: Path) -> Sweep:
+    """Make the folder of a sweep, or renew the plan of the one that is there.
+
+    What runs made stays, whatever the plan says now: points that are no longer in it are left
+    alone.
+
+    Args:
+        plan: What it says.
+        text: The same as TOML, to be kept as it was given.
+        runs: Its runs.
+        folder: Where to.
+    """
+    with io_errors(folder, "write"):
+        for name in _FOLDERS:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    made_by = provenance()
+    with new_file(folder / "plan.toml", overwrite=True) as part:
+        part.write_text(text, encoding="utf-8")
+    content = {
+        **stamp(FORMAT),
+        "name": plan.name,
+        "resources": to_json(plan.resources),
+        "made_by": made_by,
+        "runs": [run.to_json() for run in runs],
+    }
+    write_json(folder / LOCK_FILE, content, overwrite=True)
+    return open_sweep(folder)
+
+
+def open_sweep(folder: Path) -> Sweep:
+    """The sweep in a folder.
+
+    Raises:
+        MissingInputError: if there is none.
+        DataError: if its files are damaged.
+    """
+    path = folder / LOCK_FILE
+    if not path.is_file():
+        raise MissingInputError(f"{folder} is no sweep: it has no {LOCK_FILE} (mcat sweep run)")
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: not the runs of a sweep")
+    require_format(content, FORMAT, path)
+    try:
+        return Sweep(
+            folder=folder,
+            name=str(content["name"]),
+            runs=tuple(PlannedRun.from_json(run) for run in content["runs"]),
+            resources=from_json(Resources, content["resources"]),
+            made_by=dict(content["made_by"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: not the runs of a sweep ({error})") from error

@@ -1,0 +1,155 @@
+"""Runs as jobs of Slurm: plain scripts, no pickle, no accounting needed.
+
+A job ends with 75 when its run was stopped and saved, as by the signal before the time limit; the
+script then asks Slurm to queue it again. A job whose node died is queued again by Slurm itself.
+Either way the run goes on from its folder. Jobs of one run never run together (`singleton`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mcat.errors import MissingInputError, UsageError, printable
+from mcat.safe_io import io_errors, new_file
+from mcat.sweeps.folder import Sweep
+from mcat.sweeps.runs import PlannedRun
+from mcat.sweeps.state import look
+
+WARNING = 120  # seconds from the signal to the time limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmOptions:
+    """What a site wants to know.
+
+    Attributes:
+        partition: Where to queue; empty for the site's default.
+        account: Who pays; empty for the user's default.
+        time: Limit of one attempt; empty for the plan's.
+        more: Any other lines of `#SBATCH`, such as `--qos=long`.
+    """
+
+    partition: str = ""
+    account: str = ""
+    time: str = ""
+    more: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for text in (self.partition, self.account, self.time, *self.more):
+            if not text.isprintable():
+                raise UsageError(f"no option of sbatch: {printable(text, 60)}")
+        for text in self.more:
+            if not text.startswith("-"):
+                raise UsageError(f"--sbatch takes an option such as --qos=long, not '{text}'")
+
+
+def job_name(sweep: Sweep, run: PlannedRun) -> str:
+    """What Slurm calls the jobs of a run."""
+    return f"mcat-{sweep.name}-{run.name}"
+
+
+def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions, after: Sequence[str] = ()) -> str:
+    """The script of a run's job.
+
+    Args:
+        sweep: Where it belongs.
+        run: Which.
+        options: What the site wants to know.
+        after: Numbers of jobs that must have ended well before it.
+    """
+    resources = sweep.resources
+    wait = ["singleton", *([f"afterok:{':'.join(after)}"] if after else [])]
+    lines = {
+        "job-name": job_name(sweep, run),
+        "partition": options.partition,
+        "account": options.account,
+        "cpus-per-task": str(resources.cpus),
+        "mem": f"{-(-resources.memory_bytes // 2**20)}M",
+        "time": options.time or resources.time,
+        "signal": f"USR1@{WARNING}",
+        "output": str(sweep.folder / "slurm" / f"{run.name}.log"),
+        "open-mode": "append",
+        "dependency": ",".join(wait),
+    }
+    given = [f"#SBATCH --{name}={value}" for name, value in lines.items() if value]
+    given += ["#SBATCH --requeue", *(f"#SBATCH {text}" for text in options.more)]
+    attempt = [sys.executable, "-m", "mcat", "sweep", "attempt", str(sweep.folder), run.name]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            *given,
+            f"cd {shlex.quote(os.getcwd())}",
+            f"srun --cpus-per-task={resources.cpus} {shlex.join(attempt)}",
+            "code=$?",
+            "# 75: stopped and saved, or worth another attempt",
+            'if [ $code -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi',
+            "exit $code",
+            "",
+        ]
+    )
+
+
+def submit(sweep: Sweep, options: SlurmOptions) -> dict[str, str]:
+    """Queue every run that is neither done, nor running, nor queued; returns at once.
+
+    Returns:
+        The numbers of the new jobs by the names of their runs.
+
+    Raises:
+        MissingInputError: if there is no Slurm here.
+        UsageError: if it refuses a job, with its words.
+    """
+    folder = sweep.folder / "slurm"
+    with io_errors(folder, "write"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    waiting = queued(sweep)
+    jobs: dict[str, str] = {}
+    for state in look(sweep, detailed=False):
+        run = state.run
+        if state.state in ("done", "running", "diverged") or run.name in waiting:
+            continue
+        after = [jobs.get(name) or waiting.get(name) for name in run.needs]
+        path = folder / f"{run.name}.sh"
+        with new_file(path, overwrite=True) as part:
+            text = script(sweep, run, options, [number for number in after if number])
+            part.write_text(text, encoding="utf-8")
+        jobs[run.name] = _slurm("sbatch", "--parsable", str(path)).split(";")[0]
+        sweep.note("queued", run, job=jobs[run.name])
+    return jobs
+
+
+def queued(sweep: Sweep) -> dict[str, str]:
+    """The numbers of jobs that Slurm has of a sweep's runs, by name; none if there is no Slurm."""
+    if not (sweep.folder / "slurm").is_dir():
+        return {}
+    try:
+        lines = _slurm("squeue", "--me", "--noheader", "--format=%i %j").splitlines()
+    except (MissingInputError, UsageError):
+        return {}
+    found = [line.split(maxsplit=1) for line in lines if " " in line]
+    jobs = {name: number for number, name in found}
+    runs = {job_name(sweep, run): run.name for run in sweep.runs}
+    return {runs[name]: number for name, number in jobs.items() if name in runs}
+
+
+def cancel_waiting(sweep: Sweep, names: Sequence[str]) -> None:
+    """Take jobs that have not begun out of Slurm's queue; those that run see their mark."""
+    for name, number in queued(sweep).items():
+        if name in names:
+            _slurm("scancel", "--state=PENDING", number)
+
+
+def _slurm(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MissingInputError(f"no Slurm here: {command[0]} cannot be run ({error})") from None
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip().splitlines()
+        raise UsageError(f"{command[0]}: {printable(words[-1] if words else 'refused')}")
+    return done.stdout.strip()

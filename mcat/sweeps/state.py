@@ -1,0 +1,191 @@
+"""The state of a run as a function of its folder: nobody has to have been watching."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import math
+import os
+import socket
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mcat.agents.runs.record import RESULT_FILE
+from mcat.sweeps.endings import Ending, read_ending
+from mcat.sweeps.folder import Sweep
+from mcat.sweeps.runs import FILES, PlannedRun
+
+State = Literal["done", "running", "waiting", "blocked", "stopped", "failed", "diverged"]
+STALLED = 5.0  # times as long without a new row as a row takes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """Who runs it, as its lock says."""
+
+    pid: int = 0
+    host: str = ""
+    cores: tuple[int, ...] = ()
+
+    @property
+    def here(self) -> bool:
+        """Whether it is a process of this machine."""
+        return self.host == socket.gethostname() and self.pid > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunState:
+    """What can be seen of a run.
+
+    Attributes:
+        run: Which.
+        state: What is to be done about it.
+        step: How far it has come.
+        seconds: What that took.
+        test: Its latest mean return on test tasks, or on training tasks without those.
+        age: Seconds since it last wrote a row; NaN before the first.
+        holder: Who runs it.
+        ending: How the last attempt ended.
+    """
+
+    run: PlannedRun
+    state: State
+    step: int = 0
+    seconds: float = 0.0
+    test: float = math.nan
+    age: float = math.nan
+    holder: Holder | None = None
+    ending: Ending | None = None
+
+    @property
+    def left(self) -> float:
+        """Seconds that it will take, at its pace so far; NaN if that is not known."""
+        if self.run.steps is None or not self.step or not self.seconds:
+            return math.nan
+        return max(0, self.run.steps - self.step) * self.seconds / self.step
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it runs, but has written nothing for far too long."""
+        rows = max(1.0, self.step / 5000)
+        return self.state == "running" and self.age > max(600.0, STALLED * self.seconds / rows)
+
+
+def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
+    """The states of all runs of a sweep, in their order.
+
+    Args:
+        sweep: Where they are.
+        detailed: Also read how far they have come.
+    """
+    found: list[RunState] = []
+    known: dict[str, State] = {}
+    stops = set(os.listdir(sweep.folder / "stops"))
+    for run in sweep.runs:
+        state = _look_at(sweep, run, known, run.name in stops, detailed)
+        known[run.name] = state.state
+        found.append(state)
+    return found
+
+
+def _look_at(
+    sweep: Sweep, run: PlannedRun, known: dict[str, State], stop: bool, detailed: bool
+) -> RunState:
+    progress = _progress(sweep.out(run)) if detailed and run.steps is not None else {}
+    if is_made(sweep, run):
+        ending = read_ending(sweep, run) if detailed else None
+        return RunState(run=run, state="done", ending=ending, **progress)
+    holder = holder_of(sweep.lock(run))
+    if holder is not None:
+        return RunState(run=run, state="running", holder=holder, **progress)
+    ending = read_ending(sweep, run)
+    state: State = "waiting"
+    if ending is not None and ending.over(sweep.resources.retries):
+        state = "diverged" if ending.kind == "diverged" else "failed"
+    elif stop:
+        state = "stopped"
+    elif not all(known.get(name) == "done" for name in run.needs):
+        state = "blocked"
+    return RunState(run=run, state=state, ending=ending, **progress)
+
+
+def is_made(sweep: Sweep, run: PlannedRun) -> bool:
+    """Whether it has made what it should: the last file that it writes is there."""
+    out = sweep.out(run)
+    if run.command in FILES:
+        return out.is_file()
+    try:
+        result = json.loads((out / RESULT_FILE).read_bytes())
+        return run.steps is None or int(result["step"]) >= run.steps
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def holder_of(lock: Path) -> Holder | None:
+    """Who holds a lock; None if nobody does."""
+    try:
+        file = lock.open("rb")
+    except OSError:
+        return None
+    with file:
+        holder = _holder(file.read(4096))
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return holder
+        except OSError:  # no locks there: all that is known is whether the process lives
+            return holder if holder.here and Path(f"/proc/{holder.pid}").exists() else None
+    return None
+
+
+def _holder(content: bytes) -> Holder:
+    with suppress(ValueError, TypeError, KeyError):
+        said = json.loads(content)
+        return Holder(pid=int(said["pid"]), host=str(said["host"]), cores=tuple(said["cores"]))
+    return Holder()
+
+
+def _progress(out: Path) -> dict[str, Any]:
+    """What the last row of metrics.csv says; the file may be long, so only its ends are read."""
+    try:
+        with (out / "metrics.csv").open("rb") as file:
+            header = next(csv.reader([file.readline().decode()]), [])
+            file.seek(0, 2)
+            file.seek(max(0, file.tell() - 16384))
+            lines = file.read().decode(errors="replace").splitlines()
+            age = time.time() - os.fstat(file.fileno()).st_mtime
+    except (OSError, UnicodeDecodeError):
+        return {}
+    rows = [row for row in csv.reader(lines[-12:]) if len(row) == len(header)]
+    cells = [dict(zip(header, row, strict=True)) for row in rows]
+    last = cells[-1] if cells else {}
+    shown = "eval/test" if "eval/test" in header else "eval/train"
+    shown = shown if shown in header else "eval/return"
+    tests = [value for row in cells if math.isfinite(value := _number(row.get(shown)))]
+    return {
+        "step": int(_number(last.get("step"), 0.0)),
+        "seconds": _number(last.get("time/seconds"), 0.0),
+        "test": tests[-1] if tests else math.nan,
+        "age": age,
+    }
+
+
+def _number(text: str | None, otherwise: float = math.nan) -> float:
+    try:
+        value = float(text) if text else otherwise
+    except ValueError:
+        return otherwise
+    return value if math.isfinite(value) else otherwise
+
+
+def counts(states: Collection[RunState]) -> dict[State, int]:
+    """How many runs are in each state, those that occur."""
+    found: dict[State, int] = {}
+    for state in states:
+        found[state.state] = found.get(state.state, 0) + 1
+    return found
