@@ -17,6 +17,7 @@ import json
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +87,7 @@ class Sweep:
         """Add a line to events.jsonl; nobody's decisions depend on it."""
         line = {"time": round(time.time(), 3), "host": socket.gethostname(), "event": event}
         line |= ({} if run is None else {"run": run.name}) | more
-        path = self.folder / "events.jsonl"
-        with io_errors(path, "write"), path.open("a", encoding="utf-8") as file:
+        with suppress(OSError), (self.folder / "events.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 

@@ -1,0 +1,105 @@
+"""`mcat sweep` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from mcat.cli import run
+from mcat.sweeps.runs import PlannedRun
+from tests.sweeps.small import as_script, planned, small_sweep, write_run
+
+SMOKE = ["--set", "preset=smoke", "--set", "steps=500", "--grid", "seed=0-1"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_plan_shows_runs_and_costs_and_starts_nothing(folder, capsys):
+    assert run(["sweep", "plan"]) == 0
+    listed = capsys.readouterr().out
+    assert "transfer: 30 runs of mcat metatrain" in listed
+    assert run(["sweep", "plan", "transfer"]) == 0
+    said = capsys.readouterr()
+    assert "halfcheetah-armature-no-transfer-seed0-" in said.out
+    assert "30 runs, 30 to do: about 15.8 core-hours" in said.err
+    assert run(["sweep", "plan", "transfer", "--grid", "seed=0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 10
+    assert found[0]["command"][0] == "metatrain"
+    assert list(folder.iterdir()) == []
+
+
+def test_run_status_stop(folder, capsys, monkeypatch):
+    monkeypatch.setattr(PlannedRun, "command_line", as_script)
+    runs = [planned(f"r{n}", variant=v) for n, v in enumerate(("a", "a", "b"))]
+    sweep = small_sweep(folder / "sweeps" / "small", *runs)
+    assert run(["sweep", "status", "small"]) == 0
+    assert "3 runs: 3 waiting" in capsys.readouterr().out
+    write_run(sweep.out(runs[0]), step=10, done=True)
+    assert run(["sweep", "status", "sweeps/small", "--json"]) == 0
+    states = json.loads(capsys.readouterr().out)
+    assert [state["state"] for state in states] == ["done", "waiting", "waiting"]
+    assert states[0]["test"] == 27.0
+    assert run(["sweep", "status", "small", "--runs"]) == 0
+    assert "r0" in capsys.readouterr().out
+    assert run(["sweep", "stop", "small", "r1"]) == 0
+    assert "0 runs asked to save and end" in capsys.readouterr().err
+    assert run(["sweep", "status", "small"]) == 0
+    assert "1 done, 1 waiting, 1 stopped" in capsys.readouterr().out
+
+
+def test_a_sweep_from_nothing_but_options(folder, capsys, monkeypatch):
+    def done_at_once(run, folder, cpus):
+        return as_script(replace(run, arguments=()), folder, cpus)
+
+    monkeypatch.setattr(PlannedRun, "command_line", done_at_once)
+    line = ["sweep", "run", *SMOKE, "--name", "mine", "--jobs", "2"]
+    assert run([*line, "--set", "steps=10"]) == 0
+    said = capsys.readouterr()
+    assert "2 runs: 2 done" in said.out
+    assert (folder / "sweeps" / "mine" / "plan.toml").is_file()
+    assert run(["sweep", "run", "sweeps/mine", "--json"]) == 0
+    assert [item["state"] for item in json.loads(capsys.readouterr().out)] == ["done", "done"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        (["run"], 2, "say what to run: a plan"),
+        (["run", "transfr"], 2, "did you mean transfer"),
+        (["run", "my.toml"], 66, "my.toml is not there"),
+        (["run", "--grid", "sed=0-1"], 2, "variant 'all': unknown key"),
+        (["run", "--grid", "seed=0", "--address", "auto"], 2, "add --engine ray"),
+        (["status", "nothing"], 66, "no sweep 'nothing' here or in sweeps/"),
+        (["stop", "nothing"], 66, "no sweep 'nothing'"),
+        (["plan", "--grid", "seed=0", "--set", "family=horse"], 2, "unknown family 'horse'"),
+    ],
+)
+def test_mistakes_are_one_line(folder, capsys, line, code, words):
+    assert run(["sweep", *line]) == code
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_status_of_five_hundred_runs_is_quick(folder):
+    """With the start of Python; printed for the record, ten times that is a failure."""
+    runs = [planned(f"r{n}") for n in range(500)]
+    sweep = small_sweep(folder / "s", *runs)
+    for run_ in runs:
+        write_run(sweep.out(run_), step=10, done=True)
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "mcat", "sweep", "status", "s"], check=True,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+    print(f"mcat sweep status of 500 runs: {time.monotonic() - started:.2f} s")
+    assert time.monotonic() - started < 10
