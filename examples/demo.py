@@ -51,12 +51,18 @@ def main() -> None:
     mcat(f"metatrain --preset smoke --out {OUT}/metatrain")
     mcat(f"plot {OUT}/metatrain --out {OUT}/metatrain/plots")
 
+    # Two such runs as a sweep: killed at any moment and started again, it would go on.
+    mcat(f"sweep run --name demo --out {OUT}/sweep --set preset=smoke --set steps=10000 "
+         f"--grid seed=0 --variant 'no transfer: mcat.transfer=false' --variant MCAT")  # fmt: skip
+    mcat(f"sweep report {OUT}/sweep")
+
     print(f"\nDone in {time.monotonic() - started:.0f} s. Results:")
     for path in sorted(OUT.rglob("*")):
         if path.suffix in (".gif", ".h5", ".html", ".png") or path.name.startswith("policy"):
             print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
     print(f"Open {OUT}/transfer/report.html to see what the transfer is worth, and")
     print(f"{OUT}/metatrain/plots/learning.html for what a meta-training run shows.")
+    print(f"{OUT}/sweep/report/report.html compares two of them.")
 
 
 if __name__ == "__main__":

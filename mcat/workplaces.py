@@ -16,9 +16,10 @@ import shutil
 import socket
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from mcat import leases
 from mcat.errors import CannotCreateError, MissingInputError
 from mcat.safe_io import StrPath, exists_already, flush_to_disk, io_errors, require_space
 
@@ -35,8 +36,10 @@ _NO_RENAMEAT2 = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP}
 class BusyError(CannotCreateError):
     """Another process works on what was asked for."""
 
-    def __init__(self, what: str, lock_file: StrPath, owner: str) -> None:
-        super().__init__(f"{what} is being written by another process ({owner}): wait for it")
+    def __init__(self, what: str, lock_file: StrPath, owner: str, advice: str = "") -> None:
+        super().__init__(
+            f"{what} is being written by another process ({owner}): wait for it{advice}"
+        )
         self.what, self.owner = what, owner
         self._lock_file = lock_file
 
@@ -47,36 +50,57 @@ class BusyError(CannotCreateError):
             io_errors(self._lock_file, "read"),
             open(self._lock_file, "rb") as file,
         ):
-            fcntl.flock(file, fcntl.LOCK_SH)
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                leases.wait(leases.lease_of(self._lock_file))
 
 
 @contextmanager
 def claimed(lock_file: StrPath, what: str) -> Iterator[bool]:
     """Holds `lock_file`, so that one process at a time works on `what`; freed even by `kill -9`.
 
+    On file systems that have no locks, a lease beside it is held instead.
+
     Yields:
-        Whether it is really held: false on file systems that have no locks.
+        Whether it is really held: false on file systems that have neither locks nor links.
 
     Raises:
         BusyError: if another process holds it.
-        CannotCreateError: if it is a file of somebody's own.
+        CannotCreateError: if it, or the lease, is a file of somebody's own.
     """
+    with _errors(lock_file, what):
+        descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+    with ExitStack() as stack:
+        stack.callback(_close, descriptor)
+        with _errors(lock_file, what):
+            held = _lock(descriptor, lock_file, what)
+            _require_own(descriptor, lock_file)
+            if not held:
+                held = stack.enter_context(leases.leased(leases.lease_of(lock_file)))
+            os.truncate(descriptor, 0)
+            os.pwrite(descriptor, _OWNER + f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield held
+
+
+@contextmanager
+def _errors(lock_file: StrPath, what: str) -> Iterator[None]:
     try:
         with io_errors(lock_file, "write"):
-            descriptor = os.open(lock_file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+            yield
+    except leases.TakenError as taken:
+        raise BusyError(what, lock_file, taken.owner, taken.advice) from taken
     except CannotCreateError as error:
         if isinstance(error.__cause__, FileNotFoundError):  # its folder was there a moment ago
             raise BusyError(what, lock_file, "just about to end") from error
         raise
-    try:
-        with io_errors(lock_file, "write"):
-            locked = _lock(descriptor, lock_file, what)
-            os.truncate(descriptor, 0)
-            os.pwrite(descriptor, _OWNER + f"{os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield locked
-    finally:
-        with suppress(OSError):
-            os.close(descriptor)
+
+
+def _close(descriptor: int) -> None:
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 def _lock(descriptor: int, lock_file: StrPath, what: str) -> bool:
@@ -90,15 +114,18 @@ def _lock(descriptor: int, lock_file: StrPath, what: str) -> bool:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        return False  # the atomic claim of the final name still decides
+        return False
     if not held:
         owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         raise BusyError(what, lock_file, owner or "unknown")
+    return True
+
+
+def _require_own(descriptor: int, lock_file: StrPath) -> None:
     if not (os.pread(descriptor, len(_OWNER), 0) or _OWNER).startswith(_OWNER):
         raise CannotCreateError(
             f"{lock_file} is needed, but mcat did not make it: move it or choose another output"
         )
-    return True
 
 
 @contextmanager
@@ -120,15 +147,20 @@ def workplace(folder: Path, known: Callable[[os.DirEntry[str]], bool], what: str
     _require_ours(folder, known)
     with io_errors(folder, "write"):
         folder.mkdir(exist_ok=True)
-    lock = folder / "lock"
-    with claimed(lock, what) as locked:
-        try:
-            yield locked
-        finally:
-            with suppress(OSError):
-                if os.listdir(folder) == [lock.name]:
-                    lock.unlink()
-                    folder.rmdir()
+    lock, empty = folder / "lock", False
+    try:
+        with claimed(lock, what) as held:
+            try:
+                yield held
+            finally:
+                with suppress(OSError):
+                    empty = set(os.listdir(folder)) <= {"lock", leases.lease_of(lock).name}
+                    if empty:
+                        lock.unlink()
+    finally:
+        with suppress(OSError):  # a process that came meanwhile keeps it
+            if empty:
+                folder.rmdir()
 
 
 def _require_ours(folder: Path, known: Callable[[os.DirEntry[str]], bool]) -> None:
@@ -139,8 +171,8 @@ def _require_ours(folder: Path, known: Callable[[os.DirEntry[str]], bool]) -> No
         if folder.is_symlink() or not folder.is_dir():
             raise CannotCreateError(f"{folder} is needed, but is no folder of mcat: {advice}")
         for entry in os.scandir(folder):
-            lock = entry.name == "lock" and entry.is_file(follow_symlinks=False)
-            if not (lock or known(entry)):
+            lock = entry.name == "lock" or leases.belongs_to(entry.name, "lock.lease")
+            if not (known(entry) or (lock and entry.is_file(follow_symlinks=False))):
                 raise CannotCreateError(
                     f"{folder} is needed, but holds {entry.name}, which mcat did not make: {advice}"
                 )
@@ -195,8 +227,8 @@ def _workplace_of(final: Path) -> Path:
 def _making(final: Path) -> Iterator[Path]:
     """The workplace of a folder, cleared of what killed processes left."""
     place = _workplace_of(final)
-    with workplace(place, _is_half_made, str(final)) as locked:
-        if locked:  # else it may be another process's
+    with workplace(place, _is_half_made, str(final)) as held:
+        if held:  # else it may be another process's
             _clear(place, final)
         yield place
 

@@ -102,7 +102,7 @@ SWITCHES = [
     ("--credit uniform", {"mcat.credit.kind": "uniform"}),
     ("--learner crossq", {"mcat.learner": "crossq"}),
     ("--episode-lengths 100,300", {"episode_lengths": [100, 300]}),
-    ("--motor-failures 0.2", {"motor_failures": 0.2}),
+    ("--set mirror=none", {"mirror": None}),
     ("--evaluate-every 7", {"evaluate_every": 7}),
     ("--episodes 11", {"evaluation_episodes": 11}),
     ("--threads 2", {"threads": 2}),
@@ -217,7 +217,7 @@ def test_settings_without_a_word_of_their_own_are_told_apart_too():
 def test_no_two_experiments_share_a_name():
     values = {"--delay": 10, "--method": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
               "--target-context": "online", "--credit": "uniform", "--learner": "td3",
-              "--episode-lengths": (100, 300), "--motor-failures": 0.2}  # fmt: skip
+              "--episode-lengths": (100, 300), "--no-mirror": False}  # fmt: skip
     configs = [
         overlay(PRESETS["fast"], {item.key: values.get(item.flag, item.value)})
         for item in EXPERIMENTS

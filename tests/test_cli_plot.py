@@ -62,7 +62,7 @@ def test_plot_prints_a_table_and_writes_pictures(capsys):
     assert (code, err) == (0, "")
     heading, _, row, *paths = out.splitlines()
     assert heading.startswith("| family | method | seeds | steps | final train | final test |")
-    assert row == "| ant-cripple | fast | 0 | 800 | 300 | 200 | 300 | 200 | 282 |"
+    assert row == "| ant-cripple | fast, no mirror | 0 | 800 | 300 | 200 | 300 | 200 | 282 |"
     names = ["learning-curves", "tasks", "drivers-good", "contexts-good"]
     assert paths == [*(f"pictures/{name}.png" for name in names), "pictures/learning.html"]
     assert all(Path(path).stat().st_size > 1000 for path in paths)
@@ -84,6 +84,32 @@ def test_plot_takes_runs_that_are_still_running_and_names_twice(capsys):
     assert rows[1].startswith("| hopper-size | hoppers | 0 | 50,000 | 300 | 200 |")
     assert "plots/drivers-hopper.png" in out
     assert "tasks.png" not in out  # small multiples are for one method
+
+
+def test_plot_draws_every_run_only_if_there_are_few_or_if_asked_to(tmp_path, capsys):
+    for seed in range(4):
+        write_run(tmp_path / f"seed{seed}", seed=seed, horizon=HORIZON, per_task=0, evaluations=())
+    folders = " ".join(f"seed{seed}" for seed in range(4))
+    code, out, err = mcat(f"plot {folders}", capsys)
+    assert code == 0
+    assert "note: 4 runs: who drove and contexts are left out, --detail shows them" in err
+    assert "drivers" not in out
+    code, out, err = mcat(f"plot {folders} --detail", capsys)
+    assert out.count("plots/drivers-seed") == 4
+    assert "--detail" not in err
+    code, out, err = mcat("plot seed0 --no-detail", capsys)
+    assert "drivers" not in out + err
+
+
+def test_a_run_that_learned_from_mirror_images_is_evaluated_on_them_too(tmp_path, capsys):
+    changes = {"mirror": None}
+    task_set = write_run(tmp_path / "mirrored", horizon=HORIZON, changes=changes)
+    write_policy(tmp_path / "mirrored" / "policy.safetensors", task_set)
+    code, out, err = mcat("evaluate mirrored --episodes 1 --quiet --json", capsys)
+    assert code == 0, err
+    found = {item["label"]: item["split"] for item in json.loads(out)}
+    assert list(found.values()) == ["train"] * 5 + ["test"]
+    assert list(found)[4].startswith("ant-cripple0-viewmirror")
 
 
 def expected_returns(name, episodes=2, seed=5):

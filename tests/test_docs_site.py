@@ -58,7 +58,7 @@ def test_the_reference_has_every_public_name(site, package):
 def test_the_reference_shows_fields_and_commands(site):
     assert "contrastive_weight" in (site / "docs" / "api" / "translator.html").read_text()
     commands = (site / "docs" / "commands.html").read_text()
-    assert "--motor-failures" in commands
+    assert "--no-mirror" in commands
     assert "export-minari" in commands
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mcat import workplaces
+from mcat import leases, workplaces
 from mcat.agents.runs import folder as runs
 from mcat.errors import CannotCreateError, StorageError
 from mcat.safe_io import new_file
@@ -28,6 +29,7 @@ from tests.file_faults import (
     in_child,
     killing,
 )
+from tests.test_leases import no_locks, write_lease
 
 # ---- claims
 
@@ -119,10 +121,18 @@ def no_renameat2(monkeypatch):
     monkeypatch.setattr(workplaces, "_renameat2", lambda old, new, flags: False)
 
 
-@pytest.mark.parametrize("able", [True, False], ids=["renameat2", "rename"])
-def test_a_kill_at_any_file_call_leaves_the_old_folder_or_the_new(tmp_path, monkeypatch, able):
+@pytest.mark.parametrize(
+    ("able", "locks"),
+    [(True, True), (False, True), (True, False)],
+    ids=["renameat2", "rename", "leases"],
+)
+def test_a_kill_at_any_file_call_leaves_the_old_folder_or_the_new(
+    tmp_path, monkeypatch, able, locks
+):
     if not able:
         no_renameat2(monkeypatch)
+    if not locks:
+        no_locks(monkeypatch)
     path = tmp_path / "out"
 
     def work():
@@ -143,7 +153,10 @@ def test_a_kill_at_any_file_call_leaves_the_old_folder_or_the_new(tmp_path, monk
     assert gaps == 0 if able else 0 < gaps < 4
 
 
-def test_a_kill_at_any_file_call_leaves_no_folder_or_the_new(tmp_path):
+@pytest.mark.parametrize("locks", [True, False], ids=["locks", "leases"])
+def test_a_kill_at_any_file_call_leaves_no_folder_or_the_new(tmp_path, monkeypatch, locks):
+    if not locks:
+        no_locks(monkeypatch)
     path = tmp_path / "out"
     calls = calls_of(tmp_path, lambda: write(path, "new"))
     for death in deaths(calls):
@@ -159,7 +172,10 @@ def test_a_kill_at_any_file_call_leaves_no_folder_or_the_new(tmp_path):
         assert os.listdir(tmp_path) == ["out"]
 
 
-def test_the_folder_of_a_living_process_is_never_removed(tmp_path):
+@pytest.mark.parametrize("locks", [True, False], ids=["locks", "leases"])
+def test_the_folder_of_a_living_process_is_never_removed(tmp_path, monkeypatch, locks):
+    if not locks:
+        no_locks(monkeypatch)
     path = tmp_path / "out"
     with new_folder(path) as folder:
         (folder / "a.txt").write_text("half")
@@ -171,7 +187,10 @@ def test_the_folder_of_a_living_process_is_never_removed(tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("entry", ["thesis.txt", "new-1", f"new-{'0' * 32}x", f"mine-{'0' * 32}"])
+@pytest.mark.parametrize(
+    "entry",
+    ["thesis.txt", "new-1", f"new-{'0' * 32}x", f"mine-{'0' * 32}", "lock.lease.mine", "my.lease"],
+)
 @pytest.mark.parametrize("kind", ["file", "folder", "link"])
 def test_a_hidden_folder_of_somebodys_own_is_refused(tmp_path, entry, kind):
     place = tmp_path / ".out.part"
@@ -186,6 +205,47 @@ def test_a_hidden_folder_of_somebodys_own_is_refused(tmp_path, entry, kind):
         write(tmp_path / "out", "new")
     assert os.listdir(tmp_path) == [".out.part"]
     assert os.listdir(place) == [entry]
+
+
+def test_the_folder_of_another_machine_s_process_is_never_removed(tmp_path, monkeypatch):
+    """Nor half-made folders in it, until that machine has given no sign of life for long."""
+    no_locks(monkeypatch)
+    path, half = tmp_path / "out", tmp_path / f".out.part/new-{'0' * 32}"
+    half.mkdir(parents=True)
+    lease = write_lease(half.parent / "lock", host="node7", boot="its own")
+    tidy_folder(path)
+    with pytest.raises(BusyError, match="on node7"):
+        write(path, "new")
+    assert half.is_dir()
+    assert json.loads(lease.read_text())["host"] == "node7"
+    write_lease(half.parent / "lock", age=leases.STALE + 1, host="node7", boot="its own")
+    write(path, "new")
+    assert content(path) == "new"
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_of_many_processes_without_locks_one_makes_a_folder(tmp_path, monkeypatch):
+    """The others are told that it is busy or there; what was left by a dead one is gone."""
+    no_locks(monkeypatch)
+    for number in range(10):
+        path = tmp_path / f"out{number}"
+        children = []
+        for name in "abcdef":
+            children.append(os.fork())
+            if children[-1] == 0:
+                code = 99
+                try:
+                    write(path, name)
+                    code = 0
+                except CannotCreateError:
+                    code = 73
+                finally:
+                    os._exit(code)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        assert sorted(codes) == [0] + [73] * 5
+        assert content(path) == "abcdef"[codes.index(0)]
+        tidy_folder(path)
+    assert len(os.listdir(tmp_path)) == 10
 
 
 def test_a_file_or_link_is_never_replaced_by_a_folder(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.policy import Policy, load_policy
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
-from mcat.envs.families import family
+from mcat.envs.families import family, with_mirror_images
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 
@@ -69,6 +68,9 @@ def _tasks(record: RunRecord) -> tuple[Task, ...]:
         found = family(record.family).replace(delay=record.delay, horizon=record.horizon)
     except UsageError as error:
         raise DataError(f"{record.folder}: {error}") from error
+    if record.config.get("mirror") is not False and "cripple" in found.varies:
+        mirrored = with_mirror_images(found)  # unknown to runs of earlier versions
+        found = mirrored if len(mirrored.tasks) == len(record.tasks) else found
     if TaskSet.of(found).names != record.tasks:
         raise DataError(f"{record.folder}: its tasks are not those of {record.family} in this mcat")
     return found.tasks
@@ -89,17 +91,6 @@ def evaluate_run(
     trials = [Trial(name, run.policy, task) for name, task in run.tasks.items()]
     returns, _ = run_episodes(trials, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
-
-
-def means(run: TrainedRun, returns: Sequence[Returns]) -> list[Returns]:
-    """All episodes of a split together, for each split of several tasks."""
-    found = []
-    for split in dict.fromkeys(run.splits.values()):
-        members = [item for item in returns if run.splits[item.label] == split]
-        if len(members) > 1:
-            values = tuple(value for item in members for value in item.values)
-            found.append(Returns(label=f"all {len(members)} {split} tasks", values=values))
-    return found
 
 
 def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:

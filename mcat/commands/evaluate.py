@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +22,11 @@ from mcat.commands.options import (
     translator_options,
     workers_option,
 )
-from mcat.commands.translate import print_returns, summary
+from mcat.commands.translate import print_returns
 from mcat.errors import UsageError
 
 if TYPE_CHECKING:
+    from mcat.commands.evaluations import Outcome, Output
     from mcat.envs.tasks import Task
 
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
         "mcat evaluate runs/halfcheetah-armature-fast-seed0 --env halfcheetah --armature 1.2",
         "mcat evaluate --policy good --env halfcheetah --armature 0.1",
         "mcat evaluate --policy good --translator a-to-b --env halfcheetah --armature 0.5",
+        "mcat evaluate runs/halfcheetah-armature-fast-seed0 --out fast-seed0.json --resume",
     ),
 )
 @click.argument("run", required=False, type=click.Path(path_type=Path))
@@ -60,6 +64,16 @@ if TYPE_CHECKING:
                  help="Of each policy (default: 100), or of each task of RUN (10)."),
     seed_option,
     workers_option,
+)  # fmt: skip
+@group(
+    "The result",
+    click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json",
+                 help="Also write it, with what was asked for and by which code it was made."),
+    click.option("--resume", is_flag=True,
+                 help="Find it done if the same was asked for already, of a policy of the same "
+                 "contents; else do it. Nothing is kept of an evaluation that was stopped."),
+    click.option("--overwrite", is_flag=True,
+                 help="Replace a file that exists, once this one is whole."),
     quiet_option,
     json_option,
 )  # fmt: skip
@@ -75,6 +89,9 @@ def evaluate(
     episodes: int | None,
     seed: int,
     workers: int,
+    out: Path | None,
+    resume: bool,
+    overwrite: bool,
     quiet: bool,
     as_json: bool,
     **options: Any,
@@ -84,6 +101,9 @@ def evaluate(
     RUN acts on the tasks it was made for, or on the machine that --env describes. With a
     translator, before and after translation.
     """
+    from mcat.commands.evaluations import Output  # here because every command would wait for it
+
+    output = Output(out, resume=resume, overwrite=overwrite)
     given = {"--policy": policy, "--translator": translator, "--from": source}
     refused = [name for name, value in given.items() if value]
     if run is not None and refused:
@@ -99,7 +119,8 @@ def evaluate(
             policy = str(policy_file(run, best=best))
         _evaluate_policy(
             task_from(env, options), policy, translator, source,
-            episodes=episodes or 100, seed=seed, workers=workers, quiet=quiet, as_json=as_json,
+            episodes=episodes or 100, seed=seed, workers=workers, output=output, quiet=quiet,
+            as_json=as_json,
         )  # fmt: skip
     elif run is None:
         raise UsageError("say what to run: RUN, the folder of a run, or --env ROBOT")
@@ -109,7 +130,8 @@ def evaluate(
     else:
         _evaluate_run(
             run, split or "all", best=best, video=video,
-            episodes=episodes or 10, seed=seed, workers=workers, quiet=quiet, as_json=as_json,
+            episodes=episodes or 10, seed=seed, workers=workers, output=output, quiet=quiet,
+            as_json=as_json,
         )  # fmt: skip
 
 
@@ -122,26 +144,33 @@ def _evaluate_policy(
     episodes: int,
     seed: int,
     workers: int,
+    output: Output,
     quiet: bool,
     as_json: bool,
 ) -> None:
     from mcat.agents.limits import require_room
     from mcat.agents.policies.names import source_policy_name
+    from mcat.commands.evaluations import Outcome, policy_request
 
     require_actor(source_policy_name(policy, task), task, translator, source)
-    from mcat.agents.evaluation import run_episodes
-    from mcat.transfer.deploy import evaluation_trials
-
     require_room(task, episodes)
-    runs = evaluation_trials(
-        task, policy, translator=translator, source=source, seed=seed,
-        notify=lambda text: click.echo(text, err=True),
-    )  # fmt: skip
-    returns, _ = run_episodes(runs, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
-    if as_json:
-        click.echo(json.dumps([summary(item) for item in returns]))
-    else:
-        print_returns(returns)
+    asked = partial(policy_request, task, policy, translator, source, episodes=episodes, seed=seed)
+    outcomes = output.find(asked)
+    if outcomes is None:
+        from mcat.agents.evaluation import run_episodes
+        from mcat.transfer.deploy import evaluation_trials
+
+        trials = evaluation_trials(
+            task, policy, translator=translator, source=source, seed=seed,
+            notify=lambda text: click.echo(text, err=True),
+        )  # fmt: skip
+        output.require_unchanged()
+        returns, _ = run_episodes(
+            trials, episodes=episodes, seed=seed, workers=workers, quiet=quiet
+        )
+        outcomes = [Outcome(item) for item in returns]
+        output.write(outcomes)
+    _print(outcomes, as_json=as_json)
 
 
 def _evaluate_run(
@@ -153,10 +182,12 @@ def _evaluate_run(
     episodes: int,
     seed: int,
     workers: int,
+    output: Output,
     quiet: bool,
     as_json: bool,
 ) -> None:
     from mcat.agents.runs.record import read_record
+    from mcat.commands.evaluations import Outcome, run_request
 
     read_record(folder)  # refuses what is not a run before anything heavy is imported
     if video is not None:
@@ -168,18 +199,30 @@ def _evaluate_run(
         ensure_writable_output(video, overwrite=True)
         backend.choose()  # before mujoco is imported
 
-    from mcat.agents.limits import require_room
-    from mcat.agents.trained_run import evaluate_run, film_run, means, open_run
+    asked = partial(run_request, folder, split, best=best, episodes=episodes, seed=seed)
+    outcomes = output.find(asked)
+    if outcomes is None or video is not None:
+        from mcat.agents.limits import require_room
+        from mcat.agents.trained_run import evaluate_run, film_run, open_run
 
-    deployed = open_run(folder, split, best=best)
-    for task in deployed.tasks.values():
-        require_room(task, episodes)
-    returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
-    if as_json:
-        splits = deployed.splits
-        click.echo(json.dumps([{"split": splits[r.label], **summary(r)} for r in returns]))
-    else:
-        print_returns([*returns, *means(deployed, returns)])
+        deployed = open_run(folder, split, best=best)
+        output.require_unchanged()
+    if outcomes is None:
+        for task in deployed.tasks.values():
+            require_room(task, episodes)
+        returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
+        outcomes = [Outcome(item, deployed.splits[item.label]) for item in returns]
+        output.write(outcomes)
+    _print(outcomes, as_json=as_json)
     if video is not None:
         film_run(deployed, video, seed=seed)
         click.echo(video, err=as_json)
+
+
+def _print(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+    from mcat.commands.evaluations import means
+
+    if as_json:
+        click.echo(json.dumps([item.to_json() for item in outcomes]))
+    else:
+        print_returns([*(item.returns for item in outcomes), *means(outcomes)])

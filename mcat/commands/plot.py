@@ -15,8 +15,13 @@ import click
               type=click.Path(path_type=Path), help="Where the pictures go.")  # fmt: skip
 @click.option("--labels", default="", metavar="NAME,NAME",
               help="What to call the curves (default: preset and what was changed).")  # fmt: skip
+@click.option("--detail/--no-detail", default=None,
+              help="Who drove and what contexts look like, for every run (default: for up to 3"
+              " runs).")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers and the files as JSON.")
-def plot(folders: tuple[Path, ...], out: Path, labels: str, as_json: bool) -> None:
+def plot(
+    folders: tuple[Path, ...], out: Path, labels: str, detail: bool | None, as_json: bool
+) -> None:
     """Show how runs of mcat metatrain and mcat train learn, finished or not.
 
     Learning curves on train and test tasks, which policy collected each episode, and contexts by
@@ -28,7 +33,7 @@ def plot(folders: tuple[Path, ...], out: Path, labels: str, as_json: bool) -> No
     mcat plot runs/halfcheetah-armature-* --out plots/armature
     """  # noqa: D301
     from mcat.reports.learning.groups import group_runs
-    from mcat.reports.learning.page import write_learning
+    from mcat.reports.learning.page import without_detail, write_learning
     from mcat.reports.learning.runs import read_run
     from mcat.reports.learning.sections import summary_numbers, summary_rows
     from mcat.reports.tables import markdown_table
@@ -39,10 +44,12 @@ def plot(folders: tuple[Path, ...], out: Path, labels: str, as_json: bool) -> No
         for note in run.notes:
             click.echo(f"note: {note}", err=True)
     groups = group_runs(runs, [name.strip() for name in labels.split(",") if name.strip()])
+    if detail is None and (note := without_detail(groups)):
+        click.echo(f"note: {note}", err=True)
     if not as_json:
         click.echo(markdown_table(summary_rows(groups)))
     paths = []
-    for path in write_learning(groups, out):
+    for path in write_learning(groups, out, detail=detail):
         paths.append(str(path))
         if not as_json:
             click.echo(path)

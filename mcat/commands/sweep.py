@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands import sweep_watch
 from mcat.commands.help import Command, Explained, group
 from mcat.commands.options import json_option
-from mcat.errors import McatError, MissingInputError, UsageError, counted
+from mcat.errors import McatError, UsageError, counted
 
 if TYPE_CHECKING:
     from mcat.sweeps.folder import Sweep
     from mcat.sweeps.plan import Plan
     from mcat.sweeps.runs import PlannedRun
-    from mcat.sweeps.state import RunState
 
 # CPU seconds of one environment step on one core of 2.5 GHz or so; docs/sweeps.md says how
 # they were measured.
@@ -160,47 +159,8 @@ def run(
         sweep_table.Watcher(f"sweep {made.name}", plain=plain or as_json) as watcher,
     ):
         states = Driver(made, starter, watcher).drive(stop)
-    _print_states(made, states, as_json=as_json)
+    sweep_table.print_states(made, states, as_json=as_json)
     return 0 if all(state.state == "done" for state in states) else 1
-
-
-@sweep.command(
-    cls=Explained,
-    examples=("mcat sweep status transfer", "mcat sweep status sweeps/transfer --watch"),
-)
-@click.argument("name", metavar="SWEEP")
-@click.option("--watch", is_flag=True, help="Show it again every two seconds.")
-@click.option("--runs", "each", is_flag=True, help="One row for each run.")
-@json_option
-def status(name: str, watch: bool, each: bool, as_json: bool) -> None:
-    """Show how far the runs of a sweep have come, from any machine that sees its folder."""
-    from mcat.commands import sweep_table
-    from mcat.sweeps.state import counts, look
-
-    found = _open(name)
-    if watch:
-        with sweep_table.Watcher(f"sweep {found.name}") as watcher:
-            while {"running", "waiting", "blocked"} & counts(states := look(found)).keys():
-                watcher(states)
-                time.sleep(2)
-    _print_states(found, look(found), as_json=as_json, each=each)
-
-
-@sweep.command(
-    cls=Explained,
-    examples=("mcat sweep stop transfer", "mcat sweep stop transfer RUN RUN"),
-)
-@click.argument("name", metavar="SWEEP")
-@click.argument("runs", metavar="[RUN]...", nargs=-1)
-def stop(name: str, runs: tuple[str, ...]) -> None:
-    """Ask runs to save and end; `run` and `submit` go on with them."""
-    from mcat.sweeps.driver import stop_runs
-    from mcat.sweeps.slurm import cancel_waiting
-
-    found = _open(name)
-    alive = stop_runs(found, runs)
-    cancel_waiting(found, runs or [run.name for run in found.runs])
-    click.echo(f"{counted(len(alive), 'run')} asked to save and end", err=True)
 
 
 @sweep.command(
@@ -247,43 +207,6 @@ def submit(
     click.echo(f"{counted(len(jobs), 'job')} queued: mcat sweep status {made.folder}", err=True)
 
 
-@sweep.command(hidden=True)
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.argument("name", metavar="RUN")
-def attempt(folder: Path, name: str) -> int:
-    """One attempt at one run, as a job of a scheduler; 75 asks for another."""
-    from mcat.interrupts import Interrupts
-    from mcat.sweeps.attempt import attempt as make_attempt
-    from mcat.sweeps.folder import open_sweep
-
-    with Interrupts() as stop:
-        ending = make_attempt(folder, name, lambda: stop.requested is not None)
-    found = open_sweep(folder)
-    if ending.kind == "done":
-        return 0
-    if found.stop_mark(found.run(name)).exists() or ending.over(found.resources.retries):
-        click.echo(f"error: {ending.line}", err=True)
-        return 1
-    return 75
-
-
-def _print_states(
-    made: Sweep, states: Sequence[RunState], *, as_json: bool, each: bool = False
-) -> None:
-    from mcat.commands import sweep_table
-    from mcat.commands.tables import print_table
-
-    if as_json:
-        click.echo(json.dumps(sweep_table.as_json(states), indent=2))
-        return
-    rows = sweep_table.run_rows(states) if each else sweep_table.variant_rows(states)
-    print_table(f"sweep {made.name}: {sweep_table.summary(states)}", rows)
-    failed = [s for s in states if s.state in ("failed", "diverged")]
-    for state in failed if not each else ():
-        line = "" if state.ending is None else f" (exit {state.ending.code}) {state.ending.line}"
-        click.echo(f"{state.run.name}: {state.state}{line}; see {made.log(state.run)}", err=True)
-
-
 def _resolved(
     *,
     plan: str | None,
@@ -317,20 +240,6 @@ def _created(**options: Any) -> Sweep:
     return create_sweep(*_resolved(**options))
 
 
-def _open(name: str) -> Sweep:
-    """A sweep by its folder, or by its name."""
-    from mcat.sweeps.folder import open_sweep
-
-    folder = Path(name)
-    if not folder.is_dir() and (Path("sweeps") / name).is_dir():
-        folder = Path("sweeps") / name
-    if not folder.is_dir():
-        known = sorted(path.name for path in Path("sweeps").glob("*") if path.is_dir())
-        there = f": there are {', '.join(known)}" if known else ""
-        raise MissingInputError(f"no sweep '{name}' here or in sweeps/{there}")
-    return open_sweep(folder.absolute())
-
-
 def _states(runs: Sequence[PlannedRun], folder: Path) -> dict[str, str]:
     """What is known of runs, if there is a sweep already."""
     from mcat.sweeps.folder import open_sweep
@@ -354,3 +263,7 @@ def _cost(runs: Sequence[PlannedRun], states: dict[str, str], cpus: int) -> str:
     if not seconds:
         return text
     return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweeps.md)"
+
+
+for _command in (sweep_watch.status, sweep_watch.stop, sweep_watch.report, sweep_watch.attempt):
+    sweep.add_command(_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
@@ -10,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands.tables import print_table
 from mcat.errors import counted, printable
 from mcat.progress import PLAIN_INTERVAL
 from mcat.sweeps.state import RunState, State, counts
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from mcat.sweeps.folder import Sweep
 
 ORDER: tuple[State, ...] = ("done", "running", "waiting", "blocked", "stopped", "failed",
                             "diverged")  # fmt: skip
@@ -61,7 +65,7 @@ def run_rows(states: Sequence[RunState]) -> list[tuple[str, ...]]:
     return rows
 
 
-def as_json(states: Sequence[RunState]) -> list[dict[str, Any]]:
+def _for_scripts(states: Sequence[RunState]) -> list[dict[str, Any]]:
     """The same for a script."""
     return [
         {
@@ -116,6 +120,21 @@ def clock(seconds: float) -> str:
     minutes, second = divmod(round(max(0.0, seconds)), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def print_states(
+    made: Sweep, states: Sequence[RunState], *, as_json: bool, each: bool = False
+) -> None:
+    """Print them, as a table of variants or of runs, with what failed."""
+    if as_json:
+        click.echo(json.dumps(_for_scripts(states), indent=2))
+        return
+    rows = run_rows(states) if each else variant_rows(states)
+    print_table(f"sweep {made.name}: {summary(states)}", rows)
+    failed = [s for s in states if s.state in ("failed", "diverged")]
+    for state in failed if not each else ():
+        line = "" if state.ending is None else f" (exit {state.ending.code}) {state.ending.line}"
+        click.echo(f"{state.run.name}: {state.state}{line}; see {made.log(state.run)}", err=True)
 
 
 class Watcher:

@@ -7,11 +7,12 @@ dies takes its runs with it; Ray starts them again elsewhere, and they go on fro
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mcat.errors import MissingInputError, StorageError, install
+from mcat.errors import MissingInputError, StorageError, UsageError, install
 from mcat.sweeps.attempt import attempt
 from mcat.sweeps.endings import Ending, write_ending
 from mcat.sweeps.folder import Sweep
@@ -24,6 +25,24 @@ KILLED = -9  # what is noted of a task whose node or worker is no more
 def attempt_on_node(folder: str, name: str) -> Ending:
     """One attempt, in a worker of a node."""
     return attempt(Path(folder), name)
+
+
+def require_listening(address: str | None) -> None:
+    """Find out in seconds what Ray takes minutes for: that nobody is there.
+
+    Raises:
+        StorageError: if so.
+        UsageError: if it is no address.
+    """
+    if address in (None, "auto", "local") or "://" in str(address):
+        return
+    host, _, port = str(address).rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--address takes HOST:PORT or auto, not '{address}'")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise StorageError(f"no Ray cluster at {address}: {error.strerror or error}") from None
 
 
 class RayEngine:
@@ -41,7 +60,9 @@ class RayEngine:
             import ray
         except ImportError:
             raise MissingInputError(f"--engine ray needs Ray: {install('ray')}") from None
-        self.sweep, self.jobs, self.ray = sweep, jobs, ray
+        self.sweep, self.jobs = sweep, jobs
+        self.ray: Any = ray
+        require_listening(address)
         try:
             if not ray.is_initialized():
                 ray.init(address=address, log_to_driver=False, include_dashboard=False)

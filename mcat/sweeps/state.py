@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mcat.agents.runs.record import RESULT_FILE
+from mcat.leases import is_held, lease_of
 from mcat.sweeps.endings import Ending, read_ending
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import FILES, PlannedRun
@@ -138,9 +139,14 @@ def holder_of(lock: Path) -> Holder | None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return holder
-        except OSError:  # no locks there: all that is known is whether the process lives
-            return holder if holder.here and Path(f"/proc/{holder.pid}").exists() else None
+        except OSError:  # no locks there: a lease, or a process that is known to live
+            held = is_held(lease_of(lock)) or (holder.here and _lives(holder.pid))
+            return holder if held else None
     return None
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
 
 
 def _holder(content: bytes) -> Holder:

@@ -21,10 +21,31 @@ from mcat.reports.sections import Section
 from mcat.safe_io import io_errors, new_file
 
 PAGE = "learning.html"
+DETAILED = 3  # runs up to which each has pictures of its own; t-SNE takes seconds a run
 
 
-def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
+def without_detail(groups: Sequence[Group], detail: bool | None = None) -> str:
+    """Why there are no pictures of single runs; empty if there are.
+
+    Args:
+        groups: The runs.
+        detail: Whether the user wants them; None to leave it to the number of runs.
+    """
+    runs = sum(len(group.runs) for group in groups)
+    if detail is None and runs > DETAILED:
+        return f"{runs} runs: who drove and contexts are left out, --detail shows them"
+    return "" if detail in (None, True) else "who drove and contexts are left out"
+
+
+def write_learning(
+    groups: Sequence[Group], folder: Path, *, detail: bool | None = None
+) -> Iterator[Path]:
     """Write pictures as PNG and a page that shows them all; earlier ones are replaced.
+
+    Args:
+        groups: The runs.
+        folder: Where to write; made if it is not there.
+        detail: Whether every run has pictures of its own; None if there are few runs.
 
     Yields:
         The path of each as soon as it is there, the page last.
@@ -35,7 +56,10 @@ def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
     with io_errors(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
     body = [tag("h1", "How runs of mcat learn")]
-    for section, png in _pictures(groups):
+    note = without_detail(groups, detail)
+    if note:
+        body.append(tag("p", note[0].upper() + note[1:] + ".", class_="soft"))
+    for section, png in _pictures(groups, detail=not note):
         path = folder / f"{section.name}.png"
         with new_file(path, overwrite=True) as part:
             part.write_bytes(png)
@@ -47,7 +71,7 @@ def write_learning(groups: Sequence[Group], folder: Path) -> Iterator[Path]:
     yield page
 
 
-def _pictures(groups: Sequence[Group]) -> Iterator[tuple[Section, bytes]]:
+def _pictures(groups: Sequence[Group], *, detail: bool) -> Iterator[tuple[Section, bytes]]:
     """What there is to see, each as PNG."""
     try:
         from mcat.reports.learning import figures
@@ -59,7 +83,7 @@ def _pictures(groups: Sequence[Group]) -> Iterator[tuple[Section, bytes]]:
     if len(groups) == 1 and figures.task_curves(groups[0]):
         section = tasks_section(groups[0])
         yield section, figures.draw_tasks(groups[0], section.finding)
-    for name, run in _named_runs(groups).items():
+    for name, run in _named_runs(groups).items() if detail else ():
         if run.episodes:
             section = drivers_section(run, f"drivers-{name}")
             yield section, figures.draw_drivers(run, section.finding)

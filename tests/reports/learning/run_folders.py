@@ -27,7 +27,10 @@ def write_run(
         transfers: Iteration, number of the task and of the task whose policy was transferred.
         per_task: Contexts of each task.
     """
-    config = overlay(PRESETS[preset], {"family": family, "seed": seed, **(changes or {})})
+    plain = {"family": family, "seed": seed}
+    if family == "ant-cripple":
+        plain["mirror"] = False  # with mirror images it has other tasks in each preset
+    config = overlay(PRESETS[preset], plain | (changes or {}))
     task_set = TaskSet.of(config.tasks.replace(horizon=horizon))
     folder.mkdir(parents=True)
     names = {"train": list(task_set.train), "test": list(task_set.test)}

@@ -153,7 +153,7 @@ def test_labels_say_what_was_changed(tmp_path):
         "cpu",
         "cpu, no transfer",
         "paper, no contrastive loss, no SIL",
-        "fast, delay 1",
+        "fast, delay 1, no mirror",
         "cpu, credit uniform",
     ]
 
@@ -345,6 +345,27 @@ def test_runs_of_one_name_do_not_overwrite_each_other(tmp_path):
     groups = group_runs([read_run(tmp_path / place / "run") for place in "ab"])
     paths = list(learning.write_learning(groups, tmp_path / "out"))
     assert {p.stem for p in paths} >= {"drivers-run", "drivers-run-2"}
+
+
+@pytest.mark.parametrize(
+    ("runs", "detail", "shown", "note"),
+    [
+        (3, None, True, ""),
+        (4, None, False, "4 runs: who drove and contexts are left out, --detail shows them"),
+        (4, True, True, ""),
+        (1, False, False, "who drove and contexts are left out"),
+    ],
+)
+def test_single_runs_are_shown_if_there_are_few_or_if_asked_for(
+    tmp_path, runs, detail, shown, note
+):
+    for seed in range(runs):
+        write_run(tmp_path / f"run{seed}", seed=seed, per_task=0, horizon=10, evaluations=())
+    groups = group_runs([read_run(tmp_path / f"run{seed}") for seed in range(runs)])
+    assert learning.without_detail(groups, detail) == note
+    *pictures, page = learning.write_learning(groups, tmp_path / "out", detail=detail)
+    assert [p.stem for p in pictures] == [f"drivers-run{n}" for n in range(runs) if shown]
+    assert ("left out" in page.read_text()) is not shown
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
