@@ -25,7 +25,11 @@ def provenance() -> dict[str, Any]:
         "commit": _git("rev-parse", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "versions": installed_versions(*_PACKAGES),
-        "host": {"system": platform.platform(), "machine": platform.machine()},
+        "host": {
+            "name": platform.node(),
+            "system": platform.platform(),
+            "machine": platform.machine(),
+        },
     }
 
 

@@ -103,6 +103,7 @@ SWITCHES = [
     ("--learner crossq", {"mcat.learner": "crossq"}),
     ("--episode-lengths 100,300", {"episode_lengths": [100, 300]}),
     ("--set mirror=none", {"mirror": None}),
+    ("--set mirror=none --no-mirror", {}),
     ("--evaluate-every 7", {"evaluate_every": 7}),
     ("--episodes 11", {"evaluation_episodes": 11}),
     ("--threads 2", {"threads": 2}),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcat.sweeps.plan import Plan
     from mcat.sweeps.runs import PlannedRun
 
-# CPU seconds of one environment step on one core of 2.5 GHz or so; docs/sweeps.md says how
+# CPU seconds of one environment step on one core of 2.5 GHz or so; docs/sweep.md says how
 # they were measured.
 STEP_SECONDS = {"fast": 0.0095, "cpu": 0.02, "smoke": 0.0004}
 
@@ -262,7 +262,7 @@ def _cost(runs: Sequence[PlannedRun], states: dict[str, str], cpus: int) -> str:
     text = f"{counted(len(runs), 'run')}, {len(to_do)} to do"
     if not seconds:
         return text
-    return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweeps.md)"
+    return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweep.md)"
 
 
 for _command in (sweep_watch.status, sweep_watch.stop, sweep_watch.report, sweep_watch.attempt):

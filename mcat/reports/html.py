@@ -49,9 +49,11 @@ def tag(name: str, *content: str, **attributes: str) -> Html:
     return Html(f"<{name}{given}>{inside}</{name}>")
 
 
-def document(title: str, body: Iterable[Html]) -> str:
-    """A whole page."""
+def document(title: str, body: Iterable[Html], *, refresh: int | None = None) -> str:
+    """A whole page, which a browser reads again after `refresh` seconds."""
+    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">'
     head = Html(
+        f"{again}"
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         '<meta http-equiv="Content-Security-Policy"'
         " content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'\">"

@@ -52,6 +52,7 @@ COLUMNS = (
     "losses/actor",
     "charts/SPS",
     "time/seconds",
+    "time/cpu",
 )
 RESCALE_EVERY = 1000  # updates between looks at the size of rewards
 CHECK_EVERY = 100  # updates between looks at losses and weights
@@ -60,6 +61,7 @@ MAX_UNSTABLE = 10  # episodes in a row that may end by diverging physics
 _COUNTERS = (
     "step",
     "seconds",
+    "cpu_seconds",
     "unstable",
     "limit",
     "finished",
@@ -101,7 +103,7 @@ class Trainer:
             config.task, config.evaluation_episodes, int(evaluation.generate_state(1)[0] >> 1)
         )
         self.step = 0
-        self.seconds = 0.0  # of all processes that worked on this run
+        self.seconds = self.cpu_seconds = 0.0  # of all processes that worked on this run
         self.unstable = 0  # diverged episodes in a row
         self.finished: list[list[float]] = []  # [return, length] since the last metrics row
         self.episodes = 0
@@ -120,6 +122,7 @@ class Trainer:
             self.checkpoints.mkdir(exist_ok=True)
             self.segments.mkdir(exist_ok=True)
         started, before = time.monotonic(), self.seconds
+        began, spent = time.process_time(), self.cpu_seconds
         label = f"training {config.task.label()}"
         with (
             Metrics(self.log, until=self.step) as metrics,
@@ -128,6 +131,7 @@ class Trainer:
             while self.step < config.steps:
                 self._one_step()
                 self.seconds = before + time.monotonic() - started
+                self.cpu_seconds = spent + time.process_time() - began
                 if self.step % config.evaluate_every == 0 or self._is_snapshot():
                     self._evaluate(metrics)
                     progress.note(f"return {np.mean(self.latest_returns):,.0f}")
@@ -246,6 +250,7 @@ class Trainer:
             "losses/actor": actor,
             "charts/SPS": self.step / self.seconds,
             "time/seconds": self.seconds,
+            "time/cpu": self.cpu_seconds,
         }
         metrics.add(row)
         self.finished, self.loss_count = [], 0

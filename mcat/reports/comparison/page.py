@@ -76,10 +76,7 @@ def write_comparison(
     if (failures := failures_section(comparison)) is not None:
         body.append(_table_of(failures))
     body.append(_making(comparison, about))
-    page = document(title, body)
-    if refresh is not None:
-        header = f'<head><meta http-equiv="refresh" content="{refresh}">'
-        page = page.replace("<head>", header, 1)
+    page = document(title, body, refresh=refresh)
     path = folder / PAGE_FILE
     with new_file(path, overwrite=True) as part:
         part.write_text(page, encoding="utf-8")
