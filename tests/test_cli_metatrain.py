@@ -102,8 +102,7 @@ SWITCHES = [
     ("--credit uniform", {"mcat.credit.kind": "uniform"}),
     ("--learner crossq", {"mcat.learner": "crossq"}),
     ("--episode-lengths 100,300", {"episode_lengths": [100, 300]}),
-    ("--set mirror=none", {"mirror": None}),
-    ("--set mirror=none --no-mirror", {}),
+    ("--no-mirror --set mirror=none", {"mirror": None}),  # cpu has none anyway
     ("--evaluate-every 7", {"evaluate_every": 7}),
     ("--episodes 11", {"evaluation_episodes": 11}),
     ("--threads 2", {"threads": 2}),
