@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from mcat.sweeps.state import look
 from mcat.tensor_files import content_digest
 from tests.sweeps.small import wait_for
 
+LIMIT = 100_000, 100_000  # bytes
 COLLECT = """
 name = "kill"
 command = "collect"
@@ -41,10 +43,11 @@ seed = "0-1"
 """
 
 
-def command(folder, *more):
+def command(folder, **more):
     line = [sys.executable, "-m", "mcat", "sweep", "run", str(folder / "plan.toml"),
-            "--out", str(folder / "sweep"), "--jobs", "2", "--plain", *more]  # fmt: skip
-    return subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            "--out", str(folder / "sweep"), "--jobs", "2", "--plain"]  # fmt: skip
+    silent = subprocess.DEVNULL
+    return subprocess.Popen(line, stdout=silent, stderr=silent, **more)
 
 
 def planned(folder: Path, text: str) -> Path:
@@ -176,3 +179,14 @@ def test_the_driver_costs_next_to_nothing(tmp_path):
 def _cpu(pid):
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_full_disk_ends_runs_not_the_sweep(tmp_path, undisturbed):
+    """Files may grow to 100 kB only, as on a disk that is nearly full; then there is room again."""
+    folder = planned(tmp_path / "full", COLLECT + "[resources]\nretries = 0\n")
+    full = command(folder, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, LIMIT))
+    assert full.wait(200) == 1
+    states = look(open_sweep(folder / "sweep"))
+    assert [(state.state, state.ending.code) for state in states] == [("failed", 74)] * 3
+    assert "file size limit" in states[0].ending.line
+    assert finish(folder) == undisturbed
