@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from mcat.sweeps.folder import open_sweep
 from mcat.sweeps.runs import PlannedRun
 from mcat.sweeps.slurm import SlurmOptions
 from mcat.sweeps.state import look
-from tests.sweeps.small import as_script, children, planned, small_sweep, tries
+from tests.sweeps.small import as_script, planned, small_sweep, tries
 from tests.sweeps.test_real_runs import METATRAIN, contents, finish
 
 FAKE = {
@@ -181,8 +182,8 @@ SlurmctldPort=16817
 SlurmdTimeout=20
 KillWait=5
 SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname={host} Port=16818 CPUs=2 RealMemory=8000 State=UNKNOWN
-NodeName=n2 NodeHostname={host} Port=16819 CPUs=2 RealMemory=8000 State=UNKNOWN
+NodeName=n1 NodeHostname={host} Port=16818 CPUs=1 RealMemory=8000 State=UNKNOWN
+NodeName=n2 NodeHostname={host} Port=16819 CPUs=1 RealMemory=8000 State=UNKNOWN
 PartitionName=main Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -240,6 +241,21 @@ def two_nodes(tmp_path, monkeypatch):
                 process.kill()
 
 
+def kill_job(number):
+    """Every process of a job, as if its machine had lost power."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environment = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            line = Path(f"/proc/{entry}/cmdline").read_bytes()
+        except OSError:
+            continue
+        ours = f"SLURM_JOB_ID={number}".encode() in environment
+        if ours or line.startswith(f"slurmstepd: [{number}.".encode()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(entry), signal.SIGKILL)
+    time.sleep(0.5)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(bool(why_no_cluster()), reason=why_no_cluster())
 @pytest.mark.timeout(900)
@@ -258,20 +274,17 @@ def test_jobs_survive_a_dead_node_and_a_time_limit(two_nodes, tmp_path, monkeypa
     until = time.monotonic() + 120
     while not (sweep.out(first) / "checkpoints").is_dir() and time.monotonic() < until:
         time.sleep(0.5)
-    where = subprocess.run(
-        ["squeue", "-h", "-o", "%N %j"], capture_output=True, text=True
-    ).stdout.splitlines()
-    node = next(line.split()[0] for line in where if first.name in line)
-    doomed = two_nodes[node]
-    steps = children(doomed.pid)
-    os.kill(doomed.pid, signal.SIGKILL)
-    for pid in steps:
-        for child in (*children(pid), pid):
-            os.kill(child, signal.SIGKILL)
+    said = subprocess.run(["squeue", "-h", "-o", "%i %N %j"], capture_output=True, text=True)
+    job, node, _ = next(line.split() for line in said.stdout.splitlines() if first.name in line)
+    os.kill(two_nodes[node].pid, signal.SIGKILL)
+    kill_job(job)
+    assert look(sweep)[0].state == "waiting"
     until = time.monotonic() + 700
     while time.monotonic() < until:
-        if {state.state for state in look(sweep)} == {"done"}:
+        if {state.state for state in look(sweep)} == {"done"} and not slurm.queued(sweep):
             break
         time.sleep(2)
     assert contents(folder) == wanted
-    assert all(state.ending.attempts >= 1 for state in look(sweep))
+    events = [json.loads(line) for line in (sweep.folder / "events.jsonl").read_text().splitlines()]
+    assert sum(event["event"] == "started" for event in events) >= 4  # each of them twice
+    assert "stopped" in {event["event"] for event in events}  # by the limit
