@@ -86,7 +86,8 @@ def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
     """
     found: list[RunState] = []
     known: dict[str, State] = {}
-    stops = set(os.listdir(sweep.folder / "stops"))
+    marks = sweep.folder / "stops"  # a copy of a sweep's results has none
+    stops = set(os.listdir(marks)) if marks.is_dir() else set()
     for run in sweep.runs:
         state = _look_at(sweep, run, known, run.name in stops, detailed)
         known[run.name] = state.state

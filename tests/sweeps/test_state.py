@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 
 import pytest
@@ -95,6 +96,16 @@ def test_a_sweep_is_read_from_its_folder(tmp_path):
         (tmp_path / LOCK_FILE).write_text(text)
         with pytest.raises(DataError):
             open_sweep(tmp_path)
+
+
+def test_a_copy_of_the_results_alone_can_be_looked_at(tmp_path):
+    sweep = small_sweep(tmp_path / "whole", planned("a"), planned("b"))
+    write_run(sweep.out(planned("a")), step=10, done=True)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    shutil.copy(sweep.folder / LOCK_FILE, copy)
+    shutil.copytree(sweep.folder / "runs", copy / "runs")
+    assert [state.state for state in look(open_sweep(copy))] == ["done", "waiting"]
 
 
 def test_two_thousand_runs_are_looked_at_in_a_second(tmp_path):
