@@ -30,7 +30,8 @@ def learning_curve(
     sizes = training[0].observation_size, training[0].action_size
     config = replace(config, max_steps=steps)
     learner = ContextLearner(*sizes, len(training), config, seed=0)
-    one_step = replace(config, all_future=False)  # all are judged by the same transitions
+    # All are judged by the same transitions.
+    one_step = replace(config, all_future=False, likelihood="mean")
     rng = np.random.default_rng(0)
     tests = [sample_windows(task, one_step, rng, 1024) for task in held_out]
     points: list[Point] = []

@@ -111,7 +111,9 @@ def forward_models(size: Size, rounds: list[EpisodeStore]) -> None:
     training = [joined.task(task) for task in range(TASKS)]
     configs = {name: PRESETS[name].mcat.context for name in ("cpu", "paper")}
     curves = {
-        name: learning_curve(replace(config, all_future=False), training, held_out, size.steps)
+        name: learning_curve(
+            replace(config, all_future=False, likelihood="mean"), training, held_out, size.steps
+        )
         for name, config in configs.items()
     }
     exact = learning_curve(configs["paper"], training, held_out, size.paper_steps)[-1]

@@ -10,7 +10,19 @@ from typing import Any
 import click
 
 from mcat import __version__
-from mcat.commands import data, envs, evaluate, metatrain, plot, reproduce, sweep, train, translate
+from mcat.commands import (
+    data,
+    envs,
+    evaluate,
+    export,
+    metatrain,
+    plot,
+    policies,
+    reproduce,
+    sweep,
+    train,
+    translate,
+)
 from mcat.errors import McatError, printable
 
 # `mcat`, `mcat envs`: the help is the answer. Older versions of click print it by themselves.
@@ -36,13 +48,14 @@ cli.add_command(envs.render)
 cli.add_command(data.collect)
 cli.add_command(data.dataset)
 cli.add_command(train.train)
-cli.add_command(train.policies)
+cli.add_command(policies.policies)
 cli.add_command(translate.translate)
 cli.add_command(evaluate.evaluate)
 cli.add_command(metatrain.metatrain)
 cli.add_command(plot.plot)
 cli.add_command(reproduce.reproduce)
 cli.add_command(sweep.sweep)
+cli.add_command(export.export)
 
 
 def main(args: list[str] | None = None) -> None:

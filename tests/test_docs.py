@@ -245,10 +245,26 @@ def test_the_deviations_of_the_presets_are_all_there():
     assert settings("--preset", "cpu", *cpu) == settings("--preset", "paper")
     assert settings("--preset", "fast", *cpu, *fast) == settings("--preset", "paper")
     others = list(switches_off("In every preset, paper included"))
-    keys = [word for word in others if re.fullmatch(r"mcat\.[\w.]+=.+", word)]
-    assert len(keys) == 2
-    for key in keys:
-        assert settings("--preset", "paper", "--set", key) != settings("--preset", "paper")
+    assert not [word for word in others if re.fullmatch(r"mcat\.[\w.]+=.+", word)]  # paper has it
+
+
+def test_every_decision_names_its_code_and_tests_that_there_are():
+    text = (ROOT / "docs" / "decisions.md").read_text()
+    readings, _, deviations = text.partition("\n## Deviations\n")
+    sections = re.split(r"\n### ", readings.partition("\n## What cannot be known\n")[0])[1:]
+    sections = [part for part in sections if "nothing is decided" not in part]
+    rows = [line for line in deviations.splitlines() if line.startswith("| ")]
+    rows = [line for line in rows if " | code | " not in line and "not there yet" not in line]
+    assert len(sections) > 40
+    assert len(rows) > 30
+    for part in sections:
+        assert re.search(r"\bCode:\s", part), part[:60]
+    for part in (*sections, *rows):
+        assert re.search(r"\]\(\.\./mcat/[\w/]+\.py\)", part), part[:60]
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", part)
+        assert tests, part[:60]
+        for path, name in tests:
+            assert f"\ndef {name}(" in (ROOT / path).read_text(), (path, name)
 
 
 def test_the_way_of_a_transition_passes_functions_that_are_there():

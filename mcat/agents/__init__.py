@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcat.agents.meta.mcat import MCAT
     from mcat.agents.meta.run import metatrain
     from mcat.agents.policies.context_policy import ContextPolicy
-    from mcat.agents.policies.names import find_policy, packaged_policies
+    from mcat.agents.policies.names import find_policy, open_policy, packaged_policies
     from mcat.agents.policies.policy import Policy, load_policy
     from mcat.agents.returns import Returns
     from mcat.agents.sil import SelfImitation
@@ -59,6 +59,7 @@ __all__ = [
     "find_policy",
     "load_policy",
     "metatrain",
+    "open_policy",
     "open_run",
     "packaged_policies",
     "run_episodes",
@@ -77,7 +78,7 @@ __getattr__ = on_first_use(
         "meta.mcat": ("MCAT",),
         "meta.run": ("metatrain",),
         "policies.context_policy": ("ContextPolicy",),
-        "policies.names": ("find_policy", "packaged_policies"),
+        "policies.names": ("find_policy", "open_policy", "packaged_policies"),
         "policies.policy": ("Policy", "load_policy"),
         "returns": ("Returns",),
         "sil": ("SelfImitation",),

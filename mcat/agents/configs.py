@@ -155,11 +155,12 @@ class ImitationConfig:
 
     Attributes:
         capacity: Transitions to keep; the oldest episodes go first.
-        batch_size: Rows per critic update.
+        batch_size: Rows per critic update, 512 in Oh's code.
         alpha: How much priorities count: 0 not at all.
         beta: How much of the bias that comes with them the importance weights take back.
         weight: What L_sil counts next to L_td3.
-        positive_only: Keep only episodes in which some reward is positive.
+        positive_only: Keep only episodes in which some reward is positive, as Oh's code does;
+            Algorithm 1 prints no such filter.
         clip: The largest priority, 1 in Oh's code. There rewards are normalised; at MuJoCo's own
             scale it would make all undervalued rows nearly equal, so None: no clip.
     """

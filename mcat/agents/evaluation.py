@@ -29,6 +29,19 @@ class Trial(NamedTuple):
     task: Task
 
 
+class Outcomes(NamedTuple):
+    """What came out of episodes in lockstep; row i of each array is episode i.
+
+    Attributes:
+        returns: Their undiscounted returns.
+        successes: Whether each was at its goal after any of its steps; None for robots without
+            a goal.
+    """
+
+    returns: NDArray[np.float64]
+    successes: NDArray[np.bool_] | None
+
+
 class Evaluator:
     """Deterministic episodes in lockstep, from the same starts every time.
 
@@ -49,36 +62,48 @@ class Evaluator:
         policy: AnyPolicy,
         on_observation: Callable[[NDArray[np.float64]], None] | None = None,
     ) -> NDArray[np.float64]:
-        """The undiscounted return of each episode.
+        """The undiscounted return of each episode; see `outcomes`."""
+        return self.outcomes(policy, on_observation).returns
+
+    def outcomes(
+        self,
+        policy: AnyPolicy,
+        on_observation: Callable[[NDArray[np.float64]], None] | None = None,
+    ) -> Outcomes:
+        """What each episode earned, and whether it succeeded.
 
         Args:
             policy: Who acts; one with a memory starts with an empty one.
             on_observation: Called with the observations `(episodes, obs)` of the start and after
                 every step.
         """
-        return episode_returns(self._env, policy, self._seed, on_observation)
+        return episode_outcomes(self._env, policy, self._seed, on_observation)
 
 
-def episode_returns(
+def episode_outcomes(
     env: TaskVectorEnv,
     policy: AnyPolicy,
     seed: int,
     on_observation: Callable[[NDArray[np.float64]], None] | None = None,
-) -> NDArray[np.float64]:
-    """The undiscounted return of one episode in each sub-environment; see `Evaluator.returns`."""
+) -> Outcomes:
+    """What comes out of one episode in each sub-environment; see `Evaluator.outcomes`."""
     obs, _ = env.reset(seed=seed, options={"park": True})
     act = started(policy)
     returns = np.zeros(env.num_envs)
+    successes: NDArray[np.bool_] | None = None
     over = np.zeros(env.num_envs, dtype=bool)
     if on_observation is not None:
         on_observation(obs)
     while not over.all():
-        obs, rewards, terminated, truncated, _ = env.step(act(obs))
+        obs, rewards, terminated, truncated, info = env.step(act(obs))
         returns += rewards  # 0 for episodes that are over
+        if "success" in info:
+            now = ~over & (info["success"] > 0)
+            successes = now if successes is None else successes | now
         over = terminated | truncated
         if on_observation is not None:
             on_observation(obs)
-    return returns
+    return Outcomes(returns, successes)
 
 
 def run_episodes(
@@ -102,8 +127,9 @@ def run_episodes(
             seen: list[NDArray[np.float64]] = []
             # On a table the hand comes first in a state.
             keep = (lambda obs, seen=seen: seen.append(obs[:FILMED, :3])) if task.on_table else None
-            values = evaluators[task].returns(policy, keep)
-            returns.append(Returns(label=label, values=tuple(values.tolist())))
+            values, reached = evaluators[task].outcomes(policy, keep)
+            successes = None if reached is None else tuple(reached.tolist())
+            returns.append(Returns(label=label, values=tuple(values.tolist()), successes=successes))
             if seen:
                 paths[label] = np.round(np.stack(seen, axis=1), 4).tolist()
             progress.advance(episodes, note=f"{label}: {values.mean():,.1f}")

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @group(
     "Who acts",
-    click.option("--policy", callback=policy_name, metavar="NAME|FILE",
+    click.option("--policy", callback=policy_name, metavar="NAME|FILE|MODULE:FUNCTION",
                  help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file "
                  "or a run (default: mediocre; scripted on Meta-World)."),
     translator_options,

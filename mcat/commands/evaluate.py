@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @group(
     "Any policy",
-    click.option("--policy", callback=policy_name, metavar="NAME|FILE",
+    click.option("--policy", callback=policy_name, metavar="NAME|FILE|MODULE:FUNCTION",
                  help="Who acts: good, mediocre, random, scripted, scripted:ROBOT, a file or a "
                  "run; the source's with --translator (default: good; scripted on Meta-World)."),
     translator_options,

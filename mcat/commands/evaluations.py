@@ -6,11 +6,13 @@ All of it is read without torch or a simulator, so that a finished evaluation is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from mcat.agents.policies.foreign.own_code import names_code
 from mcat.agents.policies.names import LEVELS, NAMES, packaged_path, source_policy_name
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import policy_file, read_record
@@ -20,7 +22,7 @@ from mcat.envs.tasks import Task
 from mcat.errors import CannotCreateError, DataError, RetryError, UsageError, unknown
 from mcat.formats import require_format, stamp
 from mcat.provenance import note_other_code, provenance
-from mcat.safe_io import ensure_writable_output, is_file, read_json, write_json
+from mcat.safe_io import ensure_writable_output, is_file, read_json, sha256_of, write_json
 from mcat.tensor_files import content_digest
 from mcat.transfer.result import RESULT_FILE
 from mcat.translator.configs import TRANSLATOR_FILE
@@ -50,10 +52,18 @@ def means(outcomes: Sequence[Outcome]) -> list[Returns]:
     """All episodes of a split together, for each split of several tasks."""
     found = []
     for split in dict.fromkeys(item.split for item in outcomes if item.split is not None):
-        members = [item.returns.values for item in outcomes if item.split == split]
+        members = [item.returns for item in outcomes if item.split == split]
         if len(members) > 1:
-            values = tuple(value for member in members for value in member)
-            found.append(Returns(label=f"all {len(members)} {split} tasks", values=values))
+            values = tuple(value for member in members for value in member.values)
+            known = [member.successes for member in members if member.successes is not None]
+            found.append(
+                Returns(
+                    label=f"all {len(members)} {split} tasks",
+                    values=values,
+                    # Those of some tasks only would be no rate of the split.
+                    successes=tuple(chain(*known)) if len(known) == len(members) else None,
+                )
+            )
     return found
 
 
@@ -189,10 +199,7 @@ def _outcomes(content: Any, path: Path) -> list[Outcome]:
     require_format(content, FORMAT, path)
     try:
         outcomes = [
-            Outcome(
-                Returns(label=str(item["label"]), values=tuple(item["values"])),
-                str(item["split"]) if "split" in item else None,
-            )
+            Outcome(Returns.from_json(item), str(item["split"]) if "split" in item else None)
             for item in content["returns"]
         ]
         # Each number of episodes is the one that was asked for, and each mean that of its values.
@@ -210,9 +217,11 @@ def _content(name: str, task: Task) -> str:
     """What tells a policy from all others: the hash of its contents, else its name."""
     if name in LEVELS:
         return content_digest(packaged_path(name, task))
-    if name.partition(":")[0] in NAMES:
+    if name.partition(":")[0] in NAMES or names_code(name):
         return name
     path = Path(name)
+    if path.suffix == ".onnx":
+        return sha256_of(path)
     return content_digest(policy_file(path) if path.is_dir() else path)
 
 

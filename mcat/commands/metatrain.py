@@ -217,4 +217,9 @@ def _report(result: MetaTrainResult, as_json: bool) -> None:
         return
     unseen = "" if result.test_return is None else f", {result.test_return:,.1f} on unseen ones"
     click.echo(f"return {result.train_return:,.1f} on the training tasks{unseen}", err=True)
+    if result.train_success is not None:
+        from mcat.reports.sections import share
+
+        unseen = "" if result.test_success is None else f", {share(result.test_success)} on unseen"
+        click.echo(f"{share(result.train_success)} of the episodes succeeded{unseen}", err=True)
     click.echo(result.out)

@@ -24,8 +24,9 @@ def plot(
 ) -> None:
     """Show how runs of mcat metatrain and mcat train learn, finished or not.
 
-    Learning curves on train and test tasks, which policy collected each episode, and contexts by
-    task; runs that differ in their seed only are one curve with its standard error.
+    Learning curves on train and test tasks, how often they succeed where there are goals, which
+    policy collected each episode, and contexts by task; runs that differ in their seed only are
+    one curve with its standard error.
 
     \b
     mcat plot runs/*
@@ -35,7 +36,12 @@ def plot(
     from mcat.reports.learning.groups import group_runs
     from mcat.reports.learning.page import without_detail, write_learning
     from mcat.reports.learning.runs import read_run
-    from mcat.reports.learning.sections import summary_numbers, summary_rows
+    from mcat.reports.learning.sections import (
+        success_section,
+        summary_numbers,
+        summary_rows,
+        with_goals,
+    )
     from mcat.reports.tables import markdown_table
 
     once = {folder.resolve(): folder for folder in folders}.values()
@@ -48,6 +54,9 @@ def plot(
         click.echo(f"note: {note}", err=True)
     if not as_json:
         click.echo(markdown_table(summary_rows(groups)))
+        if judged := with_goals(groups):
+            section = success_section(judged)
+            click.echo(f"\n{section.reading}\n\n{markdown_table(section.rows)}")
     paths = []
     for path in write_learning(groups, out, detail=detail):
         paths.append(str(path))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from mcat.commands.help import Explained, group
 from mcat.commands.options import quiet_option, threads_option, workers_option
 from mcat.interrupts import stopping_at_once
+
+if TYPE_CHECKING:
+    from mcat.translator.configs import Loss
 
 
 @click.command(
@@ -24,7 +28,11 @@ from mcat.interrupts import stopping_at_once
     click.option("--row", "rows", multiple=True, metavar="NAME",
                  help="Only this row; may be repeated (default: all)."),
     click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-                 help="cpu (at most an hour a row), paper (as printed), smoke (seconds)."),
+                 help="cpu (at most an hour a row), paper (as printed, three days a translator), "
+                 "released (as the authors' code, an hour; table1, heatmaps), smoke (seconds)."),
+    click.option("--transfer-loss", type=click.Choice(["l1", "nll"]),
+                 help="L_trans: distance to F's mean, or likelihood under F (default: the "
+                 "preset's; nll in paper, else l1)."),
     click.option("--seeds", default="0,1,2", show_default=True, metavar="N,N,...",
                  help="One training of each method per seed."),
     click.option("--episodes", default=100, show_default=True, type=click.IntRange(1),
@@ -45,6 +53,7 @@ def reproduce(
     table: str,
     rows: tuple[str, ...],
     preset: str,
+    transfer_loss: Loss | None,
     seeds: str,
     episodes: int,
     work: Path,
@@ -74,6 +83,7 @@ def reproduce(
             table=table,
             rows=rows,
             preset=preset,
+            transfer_loss=transfer_loss,
             seeds=numbers,
             episodes=episodes,
             threads=threads,

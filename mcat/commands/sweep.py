@@ -115,8 +115,7 @@ def plan(as_json: bool, **options: Any) -> None:
     examples=(
         "mcat sweep run transfer --jobs 2",
         "mcat sweep run my.toml",
-        "mcat sweep run --grid family=ant-cripple,hopper-size --grid seed=0-2 \\",
-        "    --variant MCAT --variant 'no transfer: mcat.transfer=false' --set preset=smoke",
+        "mcat sweep run --grid seed=0-2 --variant MCAT --variant 'none: mcat.transfer=false'",
         "mcat sweep run transfer --engine ray --address auto",
     ),
 )

@@ -1,4 +1,4 @@
-"""`mcat train` and `mcat policies`."""
+"""`mcat train`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,8 @@ from mcat.commands.settings import (
     require_used,
     resume_option,
 )
-from mcat.commands.tables import print_table
 from mcat.config import flatten, overlay, to_json
 from mcat.errors import UsageError
-from mcat.reports.tables import markdown_table
 
 if TYPE_CHECKING:
     from mcat.agents.single.config import TrainConfig
@@ -126,7 +124,12 @@ def train(context: click.Context, /, **options: Any) -> None:
     if options["as_json"]:
         click.echo(json.dumps(to_json(result)))
         return
-    click.echo(f"return {result.mean_return:,.1f} after {config.steps:,} steps", err=True)
+    reached = ""
+    if result.success_rate is not None:
+        from mcat.reports.sections import share
+
+        reached = f", {share(result.success_rate)} of the episodes succeeded"
+    click.echo(f"return {result.mean_return:,.1f} after {config.steps:,} steps{reached}", err=True)
     for path in result.policies:
         click.echo(path)
 
@@ -159,30 +162,3 @@ def _of_run(context: click.Context, folder: Path) -> TrainConfig:
     from mcat.agents.single.run import read_config
 
     return overlay(read_config(folder), changes)
-
-
-@click.group()
-def policies() -> None:
-    """Policies that come with the package."""
-
-
-@policies.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option(
-    "--markdown", "as_markdown", is_flag=True, help="Print the table of docs/policies.md."
-)
-def list_policies(as_json: bool, as_markdown: bool) -> None:
-    """List them: task, level, training steps and mean return over 10 episodes."""
-    from mcat.agents.policies.names import packaged_policies
-    from mcat.reports.tables import policy_rows
-
-    if as_json:
-        found = [
-            {**item._asdict(), "task": item.task.to_dict(), "path": str(item.path)}
-            for item in packaged_policies()
-        ]
-        click.echo(json.dumps(found, indent=2))
-    elif as_markdown:
-        click.echo(markdown_table(policy_rows()))
-    else:
-        print_table("Packaged policies", policy_rows())

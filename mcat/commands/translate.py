@@ -22,10 +22,10 @@ from mcat.commands.tables import print_table
 from mcat.interrupts import stopping_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mcat.agents.returns import Returns
-    from mcat.transfer.result import ReturnMatrix, TransferResult
+    from mcat.transfer.result import Cells, ReturnMatrix, TransferResult
 
 
 @click.command(
@@ -52,8 +52,11 @@ if TYPE_CHECKING:
                  type=click.Choice(["ours", "cycle"]),
                  help="cycle is the baseline of Zhang et al. 2020."),
     click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-                 help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, days), "
-                 "smoke (seconds)."),
+                 help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, three "
+                 "days), released (as the authors' code, an hour), smoke (seconds)."),
+    click.option("--transfer-loss", type=click.Choice(["l1", "nll"]),
+                 help="L_trans: distance to F's mean, or likelihood under F (default: the "
+                 "preset's; nll in paper, else l1)."),
     click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
                  help="First guess of what matches what, for machines with other states, actions "
                  "or rewards: mirror-x, two-to-three-legs or a JSON file."),
@@ -63,7 +66,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @group(
     "What it is worth",
-    click.option("--policy", callback=policy_name, metavar="NAME|FILE",
+    click.option("--policy", callback=policy_name, metavar="NAME|FILE|MODULE:FUNCTION",
                  help="The policy to transfer (default: good; scripted on Meta-World)."),
     click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
                  help="Episodes to run of each policy; 0 for none."),
@@ -152,11 +155,15 @@ def _print_outcome(result: TransferResult) -> None:
 
 def print_returns(returns: Sequence[Returns], *, err: bool = False) -> None:
     """One line for each, with the number of episodes of the first as the title."""
-    rows: list[tuple[str, ...]] = [("", "mean return", "± standard error", "min", "max")]
+    from mcat.reports.sections import rate
+
+    goals = any(item.successes is not None for item in returns)
+    heading = ("", "mean return", "± standard error", "min", "max")
+    rows: list[tuple[str, ...]] = [(*heading, *["success at any step"] * goals)]
     for item in returns:
         numbers = item.mean, _standard_error(item), min(item.values), max(item.values)
         cells = ("–" if number is None else f"{number:,.1f}" for number in numbers)
-        rows.append((item.label, *cells))
+        rows.append((item.label, *cells, *[rate(item.success_rate)] * goals))
     count = len(returns[0].values)
     print_table(f"{count} episode{'s' * (count > 1)} each", rows, err=err)
 
@@ -167,19 +174,33 @@ def _standard_error(returns: Returns) -> float | None:
 
 
 def _print_matrix(matrix: ReturnMatrix) -> None:
-    """Mean returns of every source's policy on every target, before and after."""
-    names: Sequence[str] = matrix.names
+    """Mean returns of every source's policy on every target, before and after; then successes."""
+    from mcat.reports.sections import share
+
+    returns = matrix.untranslated, matrix.transferred
+    how = "untranslated → transferred"
+    _print_cells(f"Returns, {how}", matrix.names, *returns, text="{:,.0f}".format)
+    before, after = matrix.untranslated_success, matrix.transferred_success
+    if before is not None and after is not None:
+        _print_cells(f"Success at any step, {how}", matrix.names, before, after, text=share)
+
+
+def _print_cells(
+    title: str, names: Sequence[str], before: Cells, after: Cells, *, text: Callable[[float], str]
+) -> None:
     rows = []
-    for name, before, after in zip(names, matrix.untranslated, matrix.transferred, strict=True):
-        cells = [
-            "" if b is None else f"{b:,.0f} → {a:,.0f}" for b, a in zip(before, after, strict=True)
-        ]
-        rows.append((name, *cells))
-    print_table("Returns, untranslated → transferred", [("from \\ to", *names), *rows], err=True)
+    for name, *cells in zip(names, before, after, strict=True):
+        pairs = zip(*cells, strict=True)
+        shown = ("" if b is None or a is None else f"{text(b)} → {text(a)}" for b, a in pairs)
+        rows.append((name, *shown))
+    print_table(title, [("from \\ to", *names), *rows], err=True)
 
 
 def summary(returns: Returns) -> dict[str, Any]:
-    """The same for a script."""
+    """The same for a script; successes only where there are some, as in earlier files."""
+    successes = {}
+    if returns.successes is not None:
+        successes = {"success_rate": returns.success_rate, "successes": list(returns.successes)}
     return {
         "label": returns.label,
         "mean": returns.mean,
@@ -187,4 +208,5 @@ def summary(returns: Returns) -> dict[str, Any]:
         "min": min(returns.values),
         "max": max(returns.values),
         "values": list(returns.values),
+        **successes,
     }

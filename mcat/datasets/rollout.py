@@ -19,6 +19,7 @@ class Taken(NamedTuple):
 
     Attributes:
         running: Which episodes took part and are sound; the other rows mean nothing.
+        at_goal: Which are at their goal; none of a robot without one.
     """
 
     observations: NDArray[np.float32]
@@ -27,6 +28,7 @@ class Taken(NamedTuple):
     next_observations: NDArray[np.float32]
     terminated: NDArray[np.bool_]
     running: NDArray[np.bool_]
+    at_goal: NDArray[np.bool_]
 
 
 def roll_out(
@@ -76,10 +78,10 @@ def roll_out(
         observation, rewards[t], terminated, truncated, info = env.step(actions[t])
         observations[t + 1] = observation
         unstable = info.get("unstable", np.zeros(n, dtype=bool))
+        at_goal = info.get("success", np.zeros(n)) > 0
         sound = running & ~unstable & np.isfinite(observations[t + 1]).all(axis=1)
-        after(
-            Taken(observations[t], actions[t], rewards[t], observations[t + 1], terminated, sound)
-        )
+        moved = observations[t], actions[t], rewards[t], observations[t + 1]
+        after(Taken(*moved, terminated, sound, at_goal))
         ended = running & (terminated | truncated)
         if ended.any():
             lengths[ended] = t + 1

@@ -134,6 +134,11 @@ class Robot:
     info: tuple[str, ...] = ("x_position", "x_velocity")
     suite: Literal["locomotion", "metaworld"] = "locomotion"
 
+    @property
+    def can_succeed(self) -> bool:
+        """Whether `info["success"]` says after each step if it is at its goal."""
+        return "success" in self.info
+
     def parameter(self, name: str) -> Parameter:
         """The declared parameter of that name."""
         for parameter in self.parameters:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from mcat.transfer.result import (
     TransferResult,
 )
 from mcat.transfer.run import translate
+from mcat.translator.configs import Loss
 from mcat.translator.recipes import RECIPES
 from mcat.translator.state.correspondence import CORRESPONDENCES
 from mcat.workplaces import BusyError, tidy_folder
@@ -42,7 +44,8 @@ class ReproduceConfig:
     Attributes:
         table: Name of one of `TABLES`.
         rows: Names of some of its rows; all, if empty.
-        preset: How translators are trained; "paper" also collects the logs as printed.
+        preset: How translators are trained; "paper" and "released" also collect logs as printed.
+        transfer_loss: L_trans, "l1" or "nll"; None for the preset's.
         seeds: One training of each method per seed.
         episodes: Episodes of each policy.
         threads: Threads of torch; the last bits depend on it.
@@ -51,6 +54,7 @@ class ReproduceConfig:
     table: str
     rows: tuple[str, ...] = ()
     preset: str = "cpu"
+    transfer_loss: Loss | None = None
     seeds: tuple[int, ...] = (0, 1, 2)
     episodes: int = 100
     threads: int = 1
@@ -63,9 +67,27 @@ class ReproduceConfig:
                 raise unknown("row", name, names)
         if self.preset not in RECIPES:
             raise unknown("preset", self.preset, RECIPES)
+        if self.transfer_loss not in (None, *get_args(Loss)):
+            raise unknown("transfer loss", self.transfer_loss, get_args(Loss))
+        if self.preset == "released" and self.table in ("rewards", "extension"):
+            raise UsageError(
+                f"--preset released has no {self.table}: the authors did not publish that code"
+            )
         require_bearable({"episodes": self.episodes, "threads": self.threads})
         if not self.seeds or min(self.seeds) < 0 or self.episodes < 1:
             raise UsageError("give at least one seed, none negative, and at least one episode")
+
+    @property
+    def other_loss(self) -> Loss | None:
+        """L_trans where it is not the preset's own."""
+        own = RECIPES[self.preset].action.loss
+        return None if self.transfer_loss == own else self.transfer_loss
+
+    @property
+    def recipe_name(self) -> str:
+        """How translators are trained, as the command line says it."""
+        loss = self.other_loss
+        return self.preset if loss is None else f"{self.preset} --transfer-loss {loss}"
 
     @property
     def chosen(self) -> list[Row]:
@@ -128,7 +150,7 @@ def summarise(config: ReproduceConfig, out: Path) -> Summary:
     return Summary(
         table=config.table,
         title=TABLES[config.table].title,
-        preset=config.preset,
+        preset=config.recipe_name,
         seeds=config.seeds,
         episodes=config.episodes,
         rows=tuple(rows),
@@ -200,6 +222,7 @@ def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> N
         tasks=tasks,
         method="cycle" if method == "cycle" else "ours",
         preset=config.preset,
+        transfer_loss=None if method == "cycle" else config.other_loss,
         map=row.map,
         policy=_policy(row),
         episodes=config.episodes,
@@ -245,7 +268,9 @@ def _log(work: _Work, log: Log) -> Path:
 
 
 def _folder(config: ReproduceConfig, out: Path, row: Row, method: str, seed: int) -> Path:
-    return out / config.table / config.preset / f"{row.name}-{method}-seed{seed}"
+    loss = None if method == "cycle" else config.other_loss  # which the baseline does not have
+    name = method if loss is None else f"{method}-{loss}"
+    return out / config.table / config.preset / f"{row.name}-{name}-seed{seed}"
 
 
 def _finished(folder: Path) -> TransferResult | None:

@@ -58,7 +58,7 @@ class Summary:
     Attributes:
         table: Its name.
         title: Its heading.
-        preset: How the translators were trained.
+        preset: How the translators were trained, as the command line says it.
         seeds: Which of them are in it.
         episodes: Of each policy.
         rows: What was found.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mcat.envs.families import family
 from mcat.envs.scripted import SOURCE_POLICY
@@ -12,6 +12,7 @@ from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
 
 STEPS = 100_000  # of each log, as in the paper
 EXTRA = 50_000  # of the logs that the paper did not have
+PRINTED_LOGS = ("paper", "released")  # presets that get no others than those the paper had
 PolicyOf = tuple[str, Task]
 Numbers = tuple[float, float | None]
 
@@ -95,7 +96,7 @@ def _own_logs(task: Task, preset: str) -> tuple[Log, ...]:
     """What its mediocre policy did; beyond the paper with noise, and what its good one did."""
     label, body = task.label(*_named(task)), _packaged(task)
     mediocre = ("mediocre", body)
-    if preset == "paper":
+    if preset in PRINTED_LOGS:
         return (Log(name=f"{label}-mediocre", task=task, policy=mediocre),)
     return (
         Log(name=f"{label}-mediocre-noisy", task=task, policy=mediocre, noise=(0.0, 0.5)),
@@ -126,7 +127,7 @@ def _locomotion(
             steps=EXTRA,
         )
         own = _own_logs(target, preset)[:1]
-        return own if preset == "paper" else (*own, tried)
+        return own if preset in PRINTED_LOGS else (*own, tried)
 
     return Row(
         name=name,
@@ -145,7 +146,7 @@ def _objects(name: str, target: Task, printed: dict[str, Numbers]) -> Row:
 
     def logs(task: Task, own: PolicyOf, tried: Log) -> Logs:
         noisy = Log(name=f"{task.label()}-for-{name}", task=task, policy=own, noise=(1.0, 1.0))
-        return lambda preset: (noisy,) if preset == "paper" else (noisy, tried)
+        return lambda preset: (noisy,) if preset in PRINTED_LOGS else (noisy, tried)
 
     calm = Log(
         name=f"{source.label()}-for-{name}-calm", task=source, policy=policy, noise=(0.0, 0.4),
@@ -191,14 +192,15 @@ def _reach(number: int, *printed: Numbers) -> Row:
     on_target, cycle, ours = printed
 
     def noisy(task: Task) -> Logs:
-        log = Log(
+        short = Log(
             name=task.label("goal"),
             task=task,
             policy=("scripted", task),
             noise=(1.0, 1.0),
             steps=EXTRA,
         )
-        return lambda preset: (log,)
+        printed = replace(short, name=f"{short.name}-long", steps=STEPS)
+        return lambda preset: (printed if preset in PRINTED_LOGS else short,)
 
     return Row(
         name=f"reach-goal{number + 1}",
@@ -211,17 +213,25 @@ def _reach(number: int, *printed: Numbers) -> Row:
 
 
 def _three_legs() -> Row:
-    """To a body with one leg more; what was logged first is the guess, run with noise."""
+    """To a body with one leg more; what was logged first is the guess, run with noise.
+
+    Where logs shall be the paper's, what it is a guess of is the mediocre policy, without noise, as
+    none of the larger body's own comes with the package.
+    """
     source, target = Task("halfcheetah", armature=0.1), Task("halfcheetah3leg")
     policy: PolicyOf = ("good", source)
     tried = Log(
         name="halfcheetah3leg-tried", task=target, policy=policy, noise=(0.0, 0.5), steps=EXTRA,
         guess="two-to-three-legs",
     )  # fmt: skip
+    printed = replace(
+        tried, name="halfcheetah3leg-mediocre", policy=("mediocre", source), noise=(0.0, 0.0),
+        steps=STEPS,
+    )  # fmt: skip
     return Row(
         name="three-legs",
-        sources=lambda preset: _own_logs(source, "cpu")[1:],
-        targets=lambda preset: (tried,),
+        sources=lambda preset: _own_logs(source, preset)[-1:],
+        targets=lambda preset: (printed if preset in PRINTED_LOGS else tried,),
         policy=policy,
         printed=_printed(5121.4, None, (1957.8, 298.4), (2018.2, 50.8)),
         map="two-to-three-legs",

@@ -43,6 +43,11 @@ def share(part: float) -> str:
     return f"{100 * part:.0f} %"
 
 
+def rate(part: float | None) -> str:
+    """A part of 1 in percent that may not be known."""
+    return "–" if part is None else share(part)
+
+
 def told_apart(
     points: Array, tasks: NDArray[np.int64], names: Mapping[int, str]
 ) -> tuple[str, Rows]:

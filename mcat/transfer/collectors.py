@@ -74,7 +74,9 @@ def _weights(policy: AnyPolicy) -> str | None:
     """A SHA-256 that tells policies apart wherever their files lie; None of one without weights."""
     if isinstance(policy, Policy):
         return digest({"actor": parameters_to_vector(policy.actor.parameters()).numpy()})
-    return digest(policy.arrays()) if isinstance(policy, ContextPolicy) else None
+    if isinstance(policy, ContextPolicy):
+        return digest(policy.arrays())
+    return getattr(policy, "sha256", None)  # of an imported one, or of an ONNX file
 
 
 def _mediocre_file(task: Task, runs: Path, notify: Notify) -> Path:

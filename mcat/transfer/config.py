@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mcat.agents.limits import require_bearable
 from mcat.config import to_json
 from mcat.errors import UsageError, unknown
+from mcat.translator.configs import Loss
 from mcat.translator.recipes import RECIPES, Recipe
 
 METHODS = ("ours", "cycle")
@@ -23,6 +24,7 @@ class TransferConfig:
         tasks: In place of these, logs of several machines, between any two of which to translate.
         method: "ours" or "cycle", the baseline of Zhang et al. 2020.
         preset: Name of a recipe.
+        transfer_loss: L_trans, "l1" or "nll" as in `ActionConfig`; None for the recipe's.
         map: A first guess of what matches what, for machines with other spaces or rewards.
         policy: The source policy; None for the default one.
         episodes: Episodes to run of each policy; 0 for none.
@@ -36,6 +38,7 @@ class TransferConfig:
     tasks: tuple[str, ...] = ()
     method: Literal["ours", "cycle"] = "ours"
     preset: str = "cpu"
+    transfer_loss: Loss | None = None
     map: str | None = None
     policy: str | None = None
     episodes: int = 100
@@ -58,6 +61,15 @@ class TransferConfig:
             raise UsageError("--map and --method cycle take a pair: give --src and --tgt")
         if self.reward_aware and (self.map is not None or self.method != "ours"):
             raise UsageError("--reward-aware goes with --method ours and without --map")
+        if self.transfer_loss not in (None, *get_args(Loss)):
+            raise unknown("transfer loss", self.transfer_loss, get_args(Loss))
+        if self.transfer_loss is not None and self.method != "ours":
+            raise UsageError("--transfer-loss is of H: the baseline (--method cycle) has none")
+        if self.preset == "released" and (self.map is not None or self.reward_aware):
+            raise UsageError(
+                "--preset released has neither --map nor --reward-aware: the authors published"
+                " neither"
+            )
         if self.episodes < 0 or self.seed < 0 or self.threads < 1:
             raise UsageError("episodes and seed must not be negative, threads at least 1")
         require_bearable({"episodes": self.episodes, "threads": self.threads})
@@ -66,7 +78,15 @@ class TransferConfig:
     def recipe(self) -> Recipe:
         """The preset, with what was asked for beyond it."""
         recipe = RECIPES[self.preset]
-        return replace(recipe, action=replace(recipe.action, reward_aware=self.reward_aware))
+        recipe = recipe.of_many() if self.tasks else recipe
+        loss, state_loss = (
+            self.transfer_loss or part.loss for part in (recipe.action, recipe.state)
+        )
+        return replace(
+            recipe,
+            action=replace(recipe.action, reward_aware=self.reward_aware, loss=loss),
+            state=replace(recipe.state, loss=state_loss),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Config and recipe as JSON types."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.evaluation import Paths, Trial, run_episodes
+from mcat.agents.meta.config import GOOD_ENOUGH
 from mcat.agents.policies.names import find_source_policy, source_policy_name
 from mcat.agents.returns import Returns
 from mcat.errors import UsageError
@@ -20,6 +21,7 @@ from mcat.transfer.deploy import Transferred, trials_on
 from mcat.transfer.logs import Logs, describe
 from mcat.transfer.result import ON_SOURCE, Cells, Contexts, ReturnMatrix
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
+from mcat.translator.configs import ContextConfig
 from mcat.translator.cycle.pair import fit_cycle
 from mcat.translator.cycle.spaces import fit_cycle_spaces
 from mcat.translator.grade import Trust
@@ -29,6 +31,8 @@ from mcat.translator.trust import estimate_trust
 from mcat.translator.windows import sample_windows
 from mcat.types import PolicyFunction
 
+# By robot, the authors' threshold for a pair (squared error of two batches) as mean absolute error.
+PAIR_CUTS = {"halfcheetah": 0.056, "ant": 0.25}
 SCATTER = 500  # actions shown before and after translation
 CONTEXTS = 200  # contexts shown per task
 
@@ -120,12 +124,19 @@ def _fit_pair(
         return fit_cycle(*pair, config=recipe.cycle, seed=seed, quiet=quiet)
     return fit_pair(
         *pair,
-        context=recipe.context,
+        context=_with_cut(recipe.context, target, PAIR_CUTS),
         action=recipe.action,
         joint=recipe.joint,
         seed=seed,
         quiet=quiet,
     )
+
+
+def _with_cut(context: ContextConfig, logs: Logs, cuts: dict[str, float]) -> ContextConfig:
+    """With the threshold that suits the robot where it shall, 0 for one without."""
+    if context.cut_below is not None:
+        return context
+    return replace(context, cut_below=cuts.get(logs.task.robot, 0.0) if logs.task else 0.0)
 
 
 def _source_policy(
@@ -203,7 +214,7 @@ def translate_many(
         translator = fit_many(
             [item.episodes for item in logs],
             names=[machine.name for machine in describe(logs)],
-            context=config.recipe.context,
+            context=_with_cut(config.recipe.context, logs[0], GOOD_ENOUGH),
             action=config.recipe.action,
             seed=config.seed,
             quiet=quiet,
@@ -261,17 +272,20 @@ def _matrix_trials(
 def _matrix(
     names: Sequence[str], cells: Sequence[tuple[int, int]], returns: Sequence[Returns]
 ) -> ReturnMatrix:
-    def table(values: Sequence[float]) -> Cells:
+    def table(values: Sequence[float | None]) -> Cells:
         found = dict(zip(cells, values, strict=True))
         return tuple(tuple(found.get((i, j)) for j in range(len(names))) for i in range(len(names)))
 
     before, after = returns[::2], returns[1::2]
+    known = any(item.successes is not None for item in returns)
     return ReturnMatrix(
         names=tuple(names),
         untranslated=table([item.mean for item in before]),
         transferred=table([item.mean for item in after]),
         untranslated_error=table([item.standard_error for item in before]),
         transferred_error=table([item.standard_error for item in after]),
+        untranslated_success=table([item.success_rate for item in before]) if known else None,
+        transferred_success=table([item.success_rate for item in after]) if known else None,
     )
 
 

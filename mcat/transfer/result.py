@@ -53,6 +53,9 @@ class ReturnMatrix:
         transferred: The same with translated actions.
         untranslated_error: The standard error of each mean.
         transferred_error: The same.
+        untranslated_success: The part of the episodes that succeeded; None for robots without a
+            goal, and in earlier results.
+        transferred_success: The same.
     """
 
     names: tuple[str, ...]
@@ -60,6 +63,8 @@ class ReturnMatrix:
     transferred: Cells
     untranslated_error: Cells
     transferred_error: Cells
+    untranslated_success: Cells | None = None
+    transferred_success: Cells | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +152,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "machines": tuple(machines),
         "fit": FitReport(**fit | {"curves": curves}),
         "trust": _trust(data["trust"]),
-        "returns": tuple(
-            Returns(label=r["label"], values=tuple(r["values"])) for r in data["returns"]
-        ),
+        "returns": tuple(map(Returns.from_json, data["returns"])),
         "matrix": _matrix(data["matrix"]),
         "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
     }
@@ -159,9 +162,10 @@ def _matrix(data: dict[str, Any] | None) -> ReturnMatrix | None:
     """The matrix; earlier results of pairs have an empty one."""
     if not data:
         return None
-    names, cells = tuple(data["names"]), {k: v for k, v in data.items() if k != "names"}
+    cells = {k: v for k, v in data.items() if k != "names" and v is not None}
     return ReturnMatrix(
-        names=names, **{key: tuple(map(tuple, rows)) for key, rows in cells.items()}
+        names=tuple(data["names"]),
+        **{key: tuple(map(tuple, rows)) for key, rows in cells.items()},
     )
 
 

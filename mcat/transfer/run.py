@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from mcat.config import require_same
+from mcat.config import flatten, require_same
 from mcat.errors import CannotCreateError, DataError
 from mcat.progress import Notify, Stopwatch, ignore
 from mcat.provenance import provenance
@@ -119,9 +120,12 @@ def _finished(
     except DataError as error:
         raise DataError(f"{out / RESULT_FILE}: {error}") from error
     otherwise = "pass --overwrite or choose another --out"
-    # Earlier results also say where they were written and how loudly.
+    # Earlier results also say where they were written and how loudly. Settings that they do not
+    # know were then as they are in preset cpu, which changes none of them.
     no_settings = ("out", "overwrite", "quiet")
-    require_same(str(out), found.config, config.to_json(), no_settings, otherwise=otherwise)
+    usual = flatten(replace(config, preset="cpu", transfer_loss=None).to_json())
+    there = usual | flatten(found.config)
+    require_same(str(out), there, config.to_json(), no_settings, otherwise=otherwise)
     logs = [{item.name: list(item.hashes) for item in made} for made in (found.machines, machines)]
     require_same(str(out), *logs, otherwise=otherwise)
     return found

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
-from mcat.translator.configs import ActionConfig
+from mcat.translator.configs import ActionConfig, Loss
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import clip, mlp, optimise, seeded, zero_last_layer
 from mcat.translator.reward import RewardModel
@@ -25,7 +25,7 @@ from mcat.translator.windows import Windows, sample_windows
 
 
 class ActionTranslator(nn.Module):
-    """H: from normalised states and source actions in [-1, 1] to target actions.
+    """H: from states (see `seen`) and source actions in [-1, 1] to target actions.
 
     With a `context_size` it serves any pair of tasks and takes the features of source and target.
     """
@@ -50,6 +50,17 @@ class ActionTranslator(nn.Module):
         parts = [embed(x) for embed, x in zip(self.embed, inputs, strict=True)]
         out: Tensor = self.trunk(torch.cat(parts, dim=1))
         return clip(action + out) if self.config.residual else torch.tanh(out)
+
+    def seen(self, model: ContextModel, obs: Tensor) -> Tensor:
+        """States as H takes them."""
+        return obs if self.config.raw_states else model.scaled(obs)
+
+
+def distances(mean: Tensor, log_variance: Tensor, change: Tensor, loss: Loss) -> Tensor:
+    """How far F is from a change, for each dimension: |difference|, or -2 log F by a constant."""
+    if loss == "l1":
+        return (mean - change).abs()
+    return (mean - change).square() * torch.exp(-log_variance) + log_variance
 
 
 class SourceTargets(NamedTuple):
@@ -104,7 +115,8 @@ class ActionTraining:
     ) -> None:
         self.model, self.reward, self.config = model, reward, config
         self.sources = sources
-        self._windows = replace(model.config, all_future=False)  # a batch is of transitions
+        # A batch is of transitions.
+        self._windows = replace(model.config, all_future=False, likelihood="mean")
         self.rng = np.random.default_rng(seed)
         sizes = sources[0].episodes.observation_size, sources[0].episodes.action_size
         with seeded(self.rng):
@@ -112,7 +124,7 @@ class ActionTraining:
             self.network = ActionTranslator(
                 *sizes, config, model.config.context_size if conditioned else 0
             )
-        self.adam = torch.optim.Adam(self.network.parameters(), config.learning_rate, fused=True)
+        self.adam = self._fresh_adam()
         self.weigh()
 
     def run(self, *, quiet: bool = False) -> TranslationReport:
@@ -123,8 +135,9 @@ class ActionTraining:
         report.untranslated = float(np.mean([self.mismatch(t, t.rows.action) for t in tests]))
         with Progress("learning to translate", config.steps, "steps", quiet=quiet) as progress:
             for step in range(1, config.steps + 1):
-                left = 1 - (step - 1) / config.steps  # the paper lowers it too, in stages
-                self.adam.param_groups[0]["lr"] = config.learning_rate * left
+                if config.starts_fresh(step - 1):
+                    self.adam = self._fresh_adam()
+                self.adam.param_groups[0]["lr"] = config.rate(step - 1)
                 loss = self.step()
                 progress.advance(1)
                 if step % 250 and step != config.steps:
@@ -159,7 +172,7 @@ class ActionTraining:
         """The actions into which H translates those of `batch`."""
         contexts = (batch.source, batch.target) if self.network.conditioned else ()
         rows = batch.rows
-        new: Tensor = self.network(self.model.scaled(rows.obs), rows.action, *contexts)
+        new: Tensor = self.network(self.network.seen(self.model, rows.obs), rows.action, *contexts)
         return new
 
     def loss(self, batch: TranslationBatch) -> Tensor:
@@ -169,17 +182,16 @@ class ActionTraining:
         error = self.state_error(batch, new)
         if self.reward is not None:  # L_trans,r divided by λ
             reward_error = self.reward.error(self.model, rows, new, batch.target)
-            error = error + reward_error / config.state_weight
+            # Of the printed -log F, a sum, "nll" is the mean over dimensions, twice.
+            sums = int(self.model.change_scale.moves.sum()) / 2 if config.loss == "nll" else 1
+            error = error + reward_error / (config.state_weight * sums)
         return error + config.proximity * (new - rows.action).abs().mean()
 
     def state_error(self, batch: TranslationBatch, action: Tensor) -> Tensor:
         """The translation loss L_trans (Eq. 3)."""
         rows, change = batch.rows, self.model.change_scale(batch.rows.change)
         mean, log_variance = self.model.predict(rows.obs, action, rows.past, batch.target)
-        if self.config.loss == "l1":
-            errors = (mean - change).abs()
-        else:
-            errors = (mean - change).square() * torch.exp(-log_variance) + log_variance
+        errors = distances(mean, log_variance, change, self.config.loss)
         error: Tensor = (errors @ self.weights).mean()
         return error
 
@@ -198,6 +210,9 @@ class ActionTraining:
             reach = [self._reach(self.sample(source, 4096)) for source in self.sources]
             weights = weights * torch.stack(reach).sum(dim=0)
         self.weights = weights / weights.sum().clamp_min(1e-12)
+
+    def _fresh_adam(self) -> torch.optim.Adam:
+        return torch.optim.Adam(self.network.parameters(), self.config.learning_rate, fused=True)
 
     def _reach(self, batch: TranslationBatch) -> Tensor:
         """How far another action would have moved each dimension, on average."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Self, get_args
 
-from mcat.errors import UsageError
+from mcat.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 TRANSLATOR_FILE = "translator.safetensors"  # in a folder that `mcat translate` makes
 Activation = Literal["relu", "swish"]
 Loss = Literal["l1", "nll"]
+Hinge = Literal["squared", "printed"]
+Likelihood = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +34,26 @@ class ContextConfig:
         forward_hidden: Layer widths of F.
         encoder_activation: Activation of C's layers.
         forward_activation: Activation of F's layers.
+        likelihood: "sum" is L_forw as printed, -log F added up over the M steps of a history;
+            "mean" is the average of twice that over steps and dimensions.
         evenness: Power of the predicted variance by which terms of L_forw are multiplied, lest
             what is hard to predict is given up; 0 as printed.
+        norm_penalty: Cost of the norms of weights and biases in the first layers of C and F; in
+            later ones it is 2 and 3 times that, in F's last one 4 times. 0 as printed.
         contrastive_weight: Weight of L_cont beside L_forw.
         margin: m, the distance that contexts of different tasks shall keep.
+        hinge: What contexts of different tasks cost that are nearer: "printed" is how much nearer
+            they are (Eq. 2), "squared" the square of it.
         learning_rate: Adam's, at first if `decay`.
         decay: Let the learning rate fall to 0 over `max_steps`, which gets there in fewer of them.
         batch_size: Histories of each of the two sides of a step.
         max_steps: Optimiser steps, if held-out error does not stop falling before.
         evaluate_every: Optimiser steps between two looks at the held-out error.
         patience: Evaluations without progress (1 %) after which training stops.
+        hold_out: Keep a tenth of the data from C and F, to judge them by and to know when to stop;
+            False as printed: all data, all steps, and the last model.
+        cut_below: Error after which a tenth of the steps will do until the next look at it; None
+            for what suits the robot, 0 as printed. Meta-training has `good_enough` for it.
         feature_samples: Histories whose contexts are averaged to the feature of a task.
     """
 
@@ -55,18 +67,33 @@ class ContextConfig:
     forward_hidden: tuple[int, ...] = (200, 200, 200, 200)
     encoder_activation: Activation = "swish"
     forward_activation: Activation = "relu"
+    likelihood: Likelihood = "mean"
     evenness: float = 0.5
+    norm_penalty: float = 0.0
     contrastive_weight: float = 1.0
     margin: float = 1.0
+    hinge: Hinge = "squared"
     learning_rate: float = 2e-3
     decay: bool = True
     batch_size: int = 256
     max_steps: int = 4000
     evaluate_every: int = 250
     patience: int = 6
+    hold_out: bool = True
+    cut_below: float | None = 0.0
     feature_samples: int = 1024
 
     def __post_init__(self) -> None:
+        if self.hinge not in get_args(Hinge):
+            raise unknown("hinge", self.hinge, get_args(Hinge))
+        if self.likelihood not in get_args(Likelihood):
+            raise unknown("likelihood", self.likelihood, get_args(Likelihood))
+        if self.likelihood == "sum" and not self.all_future:
+            raise UsageError("likelihood=sum adds up all M future steps: set all_future=true too")
+        if self.likelihood == "sum" and self.evenness:
+            raise UsageError("likelihood=sum is L_forw as printed, not weighed: set evenness=0 too")
+        if self.norm_penalty < 0 or (self.cut_below is not None and self.cut_below < 0):
+            raise UsageError("norm_penalty and cut_below must not be negative")
         if not 0 <= self.recent <= self.history:
             raise UsageError(f"recent must be 0 to {self.history} (history), not {self.recent}")
         if min(self.history, self.future, self.batch_size, self.max_steps, self.patience) < 1:
@@ -89,8 +116,11 @@ class ActionConfig:
         state_weight: λ, what L_trans weighs against the reward's error when reward_aware.
         embedding: Width to which H embeds state, action and each context before it joins them.
         hidden: Layer widths of H after that.
+        raw_states: Show H states as they are; else scaled like F's.
         learning_rate: Adam's at first. It falls to 0 over `steps`; in meta-training, where `steps`
             are those of an iteration, it stays.
+        rates: In place of that, one learning rate for each equal part of `steps`; one alone stays.
+        fresh_starts: Equal parts of `steps` at whose beginnings Adam forgets what it knew.
         batch_size: Source transitions per step.
         steps: Optimiser steps.
     """
@@ -103,13 +133,33 @@ class ActionConfig:
     state_weight: float = 10.0
     embedding: int = 128
     hidden: tuple[int, ...] = (256, 256, 256)
+    raw_states: bool = False
     learning_rate: float = 3e-4
+    rates: tuple[float, ...] = ()
+    fresh_starts: int = 1
     batch_size: int = 512
     steps: int = 3000
 
     def __post_init__(self) -> None:
         if self.proximity < 0 or self.steps < 1 or self.batch_size < 1:
             raise UsageError("proximity must not be negative, steps and batch_size positive")
+        if self.loss not in get_args(Loss):
+            raise unknown("transfer loss", self.loss, get_args(Loss))
+        if self.rates and not min(self.rates) > 0:
+            raise UsageError(f"rates must be positive, not {min(self.rates)}")
+        if self.fresh_starts < 1:
+            raise UsageError(f"fresh_starts must be at least 1, not {self.fresh_starts}")
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step of a whole training; the first is 0."""
+        if self.rates:
+            return self.rates[min(len(self.rates) * step // self.steps, len(self.rates) - 1)]
+        return self.learning_rate * (1 - step / self.steps)
+
+    def starts_fresh(self, step: int) -> bool:
+        """Whether Adam forgets what it knew before that step; the first is 0."""
+        part = self.fresh_starts * step // self.steps
+        return step > 0 and part > self.fresh_starts * (step - 1) // self.steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +172,7 @@ class StateConfig:
             is found in full; with 10 bodies that differ are disturbed less.
         back: Weight of L_back.
         transition: Weight of L_trans,s,a.
+        loss: "l1" to F's mean, or "nll" as printed, as in `ActionConfig`.
         state_proximity: Cost of leaving the hand maps of states, in spreads of the state.
         action_proximity: Cost of leaving the hand map of actions, as in `ActionConfig`, weighed
             like L_trans,s,a.
@@ -136,6 +187,7 @@ class StateConfig:
     adversarial: float = 30.0
     back: float = 30.0
     transition: float = 100.0
+    loss: Loss = "l1"
     state_proximity: float = 1.0
     action_proximity: float = 0.1
     hidden: tuple[int, ...] = (128, 128)
@@ -213,9 +265,14 @@ class CycleConfig(BaselineConfig):
             raise UsageError("steps must be positive")
 
     @classmethod
-    def paper(cls) -> Self:
-        """Every number as in the original: 30 epochs of 3,000 batches of 32, twice."""
+    def original(cls) -> Self:
+        """Zhang et al.'s own numbers: 30 epochs of 3,000 batches of 32, twice."""
         return cls(batch_size=32, forward_steps=90_000, steps=90_000, pool=256)
+
+    @classmethod
+    def paper(cls) -> Self:
+        """As the MCAT paper prints it: two hidden layers, 30 epochs of 10,000 batches of 32."""
+        return replace(cls.original(), hidden=(256, 256), forward_steps=300_000, steps=300_000)
 
     def total(self, dynamics: Tensor, domain: Tensor, adversarial: Tensor) -> Tensor:
         """The weighted sum of the three losses.
@@ -283,7 +340,7 @@ class SpacesCycleConfig(BaselineConfig):
 
     @classmethod
     def paper(cls) -> Self:
-        """Every number as in the original; F1 sees a million transitions ten times."""
+        """Zhang et al.'s own numbers, as none are printed; F1 sees a million rows ten times."""
         return cls(
             batch_size=32, forward_steps=312_500, turn_steps=7000, learning_rate=1e-4, pool=128,
             smallest_spread=0.1,

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
-from mcat.translator.configs import ContextConfig
+from mcat.translator.configs import ContextConfig, Hinge
 from mcat.translator.networks import Normaliser, mlp, optimise, seeded
 from mcat.translator.windows import (
     Windows,
@@ -103,26 +103,41 @@ def bounded_log_variance(raw: Tensor) -> Tensor:
 
 
 def forward_loss(
-    mean: Tensor, log_variance: Tensor, change: Tensor, *, evenness: float = 0.0
+    mean: Tensor,
+    log_variance: Tensor,
+    change: Tensor,
+    *,
+    evenness: float = 0.0,
+    histories: int | None = None,
 ) -> Tensor:
-    """L_forw: the Gaussian negative log likelihood without its constants, averaged.
+    """L_forw: the Gaussian negative log likelihood without its constants.
 
-    Eq. 1 adds up instead: docs/decisions.md#the-forward-loss.
-
-    With `evenness` each term counts variance^evenness times as much, lest what is hard to predict
-    is given up (Seitzer et al. 2022, "On the pitfalls of heteroscedastic uncertainty estimation").
+    Args:
+        mean: F's, `(n, S)`.
+        log_variance: F's.
+        change: What happened, in the same units.
+        evenness: Each term counts variance^evenness times as much, lest what is hard to predict is
+            given up (Seitzer et al. 2022, "On the pitfalls of heteroscedastic uncertainty
+            estimation").
+        histories: From how many the n predictions are: half of the sum of their terms for each of
+            these is Eq. 1. None for the mean of all terms (docs/decisions.md#the-forward-loss).
     """
     terms = (mean - change).square() * torch.exp(-log_variance) + log_variance
-    return (terms * torch.exp(evenness * log_variance.detach())).mean()
+    weighed = terms * torch.exp(evenness * log_variance.detach())
+    return weighed.mean() if histories is None else weighed.sum() / (2 * histories)
 
 
-def contrastive_loss(one: Tensor, two: Tensor, *, same: bool, margin: float) -> Tensor:
+def contrastive_loss(
+    one: Tensor, two: Tensor, *, same: bool, margin: float, hinge: Hinge = "squared"
+) -> Tensor:
     """L_cont: contexts of one task together, of different tasks at least `margin` apart.
 
-    The hinge is squared, other than in Eq. 2 (docs/decisions.md#the-contrastive-loss).
+    The squared hinge is not that of Eq. 2 (docs/decisions.md#the-contrastive-loss).
     """
     distance = (one - two).square().sum(dim=1).clamp_min(1e-12).sqrt()
-    return (distance if same else (margin - distance).clamp_min(0)).square().mean()
+    if same or hinge == "squared":
+        return (distance if same else (margin - distance).clamp_min(0)).square().mean()
+    return (margin - distance).clamp_min(0).mean()
 
 
 @dataclass
@@ -130,17 +145,26 @@ class ForwardReport:
     """How the training of C and F went.
 
     Attributes:
+        held_out: Whether errors are of episodes that were not learned from.
         steps: Optimiser steps taken.
-        curve: (step, held-out error) at every evaluation; errors are mean |mean - change| in units
-            of the spread of each dimension.
-        error: The held-out error of the model that was kept.
+        curve: (step, error) at every evaluation; errors are mean |mean - change| in units of the
+            spread of each dimension.
+        error: The error of the model that was kept.
         per_dimension: The same for each dimension of the state.
     """
 
+    held_out: bool = True
     steps: int = 0
     curve: list[tuple[int, float]] = field(default_factory=list)
     error: float = float("inf")
     per_dimension: list[float] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """What the curve shows."""
+        if self.held_out:
+            return "held-out error of the forward model"
+        return "error of the forward model on what it learned from"
 
 
 def train_context(
@@ -154,7 +178,7 @@ def train_context(
     """Fit C and F to the episodes of one or more tasks.
 
     A tenth of each task's episodes is held out; training stops when the error on them no longer
-    falls, and the best model seen is kept.
+    falls, and the best model seen is kept. With `hold_out=False` nothing is, and the last one is.
 
     Args:
         tasks: What to learn from.
@@ -165,7 +189,7 @@ def train_context(
         quiet: Show no progress.
     """
     rng = np.random.default_rng(seed)
-    splits = [split_episodes(task, rng) for task in tasks]
+    splits = [split_episodes(task, rng) if config.hold_out else (task, task) for task in tasks]
     training, held_out = [s[0] for s in splits], [s[1] for s in splits]
     obs_size, act_size = tasks[0].observation_size, tasks[0].action_size
     with seeded(rng):
@@ -175,16 +199,19 @@ def train_context(
         model.shared.copy_(shared_dimensions([*training, *asked_about]))
     tests = [sample_windows(task, config, rng, 2048) for task in held_out]
     adam = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
-    report, best, waited = ForwardReport(), copy.deepcopy(model.state_dict()), 0
+    report, best, waited = ForwardReport(config.hold_out), copy.deepcopy(model.state_dict()), 0
+    step = passed = 0  # one step passes for ten where a tenth will do
+    pace = 1
     with Progress("learning dynamics", config.max_steps, "steps", quiet=quiet) as progress:
-        for step in range(1, config.max_steps + 1):
+        while passed < config.max_steps:
             if config.decay:
-                left = 1 - (step - 1) / config.max_steps
+                left = 1 - passed / config.max_steps
                 adam.param_groups[0]["lr"] = config.learning_rate * left
-            forward, contrast = joint_losses(model, training, rng)
-            loss = forward + config.contrastive_weight * contrast
+            loss = objective(model, *joint_losses(model, training, rng))
             optimise(adam, loss)
-            if step % config.evaluate_every and step != config.max_steps:
+            step, before, passed = step + 1, passed, passed + pace
+            looks = passed // config.evaluate_every > before // config.evaluate_every
+            if not looks and passed < config.max_steps:
                 continue
             if not torch.isfinite(loss):
                 raise DivergedError(f"the forward loss became {loss.item()} at step {step}")
@@ -193,12 +220,13 @@ def train_context(
             report.steps = step
             report.curve.append((step, error))
             waited = 0 if error < 0.99 * report.error else waited + 1
-            if error < report.error:
+            if error < report.error or not config.hold_out:
                 report.error, report.per_dimension = error, errors.tolist()
                 best = copy.deepcopy(model.state_dict())
+            pace = 10 if error < (config.cut_below or 0.0) else 1
             progress.advance(min(config.evaluate_every, config.max_steps - progress.done),
-                             note=f"held-out error {error:.4f}")  # fmt: skip
-            if waited >= config.patience:
+                             note=f"{'held-out ' * config.hold_out}error {error:.4f}")  # fmt: skip
+            if config.hold_out and waited >= config.patience:
                 break
     model.load_state_dict(best)
     set_features(model, tasks, rng)
@@ -220,8 +248,37 @@ def joint_losses(
         context = contexts[-1][batch.window]
         mean, log_variance = model.predict(batch.obs, batch.action, batch.past, context)
         change = model.change_scale(batch.change)
-        total = total + forward_loss(mean, log_variance, change, evenness=config.evenness)
-    return total, contrastive_loss(*contexts, same=same, margin=config.margin)
+        total = total + forward_loss(
+            mean,
+            log_variance,
+            change,
+            evenness=config.evenness,
+            histories=len(contexts[-1]) if config.likelihood == "sum" else None,
+        )
+    return total, contrastive_loss(*contexts, same=same, margin=config.margin, hinge=config.hinge)
+
+
+def objective(model: ContextModel, forward: Tensor, contrastive: Tensor) -> Tensor:
+    """What C and F minimise."""
+    config = model.config
+    loss = forward + config.contrastive_weight * contrastive
+    return loss + config.norm_penalty * weighed_norms(model) if config.norm_penalty else loss
+
+
+def weighed_norms(model: ContextModel) -> Tensor:
+    """The norms of all weights and biases, the first layers' once, the later ones' more often.
+
+    F's last layer counts as two, one for its mean and one for its variance.
+    """
+    total = torch.zeros(())
+    for network, last, parts in ((model.encoder, 3, 1), (model.dynamics, 4, 2)):
+        layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+        for number, layer in enumerate(layers, start=1):
+            at_end = number == len(layers)
+            for weights in (layer.weight, layer.bias):
+                norms = [part.norm() for part in weights.chunk(parts if at_end else 1)]
+                total = total + (last if at_end else min(number, 3)) * torch.stack(norms).sum()
+    return total
 
 
 @torch.no_grad()

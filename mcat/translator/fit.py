@@ -81,7 +81,7 @@ class LearnedTranslator(Translator):
         """The actions into which H translates `action`."""
         self.require_usable()
         features = [self.model.features[k].expand(len(obs), -1) for k in self.contexts]
-        translated: Tensor = self.network(self.model.scaled(obs), action, *features)
+        translated: Tensor = self.network(self.network.seen(self.model, obs), action, *features)
         return translated
 
     def header(self) -> dict[str, Any]:
@@ -188,6 +188,8 @@ def _fit(
     quiet: bool,
 ) -> LearnedTranslator:
     context, action = context or ContextConfig(), action or ActionConfig()
+    if action.raw_states and context.shared_only:
+        raise UsageError("raw_states shows H what shared_only hides from it: leave one of them off")
     require_same_spaces([*tasks, *(source.episodes for source in sources)])
     others = [source.episodes for source in sources if source.episodes not in tasks]
     model, forward = train_context(tasks, context, asked_about=others, seed=seed, quiet=quiet)
@@ -212,7 +214,7 @@ def require_same_spaces(machines: Sequence[Episodes]) -> None:
 def _report(forward: ForwardReport, translation: TranslationReport) -> FitReport:
     return FitReport(
         curves={
-            "held-out error of the forward model": forward.curve,
+            forward.title: forward.curve,
             "mismatch of translated actions": translation.curve,
         },
         numbers={

@@ -23,6 +23,7 @@ from mcat.translator.context import (
     fit_scales,
     held_out_errors,
     joint_losses,
+    objective,
     set_features,
 )
 from mcat.translator.networks import optimise, seeded
@@ -108,7 +109,7 @@ class ContextLearner:
             forward, contrastive = joint_losses(self.model, training, self.rng)
             _require_finite(forward, "forward loss")
             _require_finite(contrastive, "contrastive loss")
-            optimise(self.adam, forward + config.contrastive_weight * contrastive)
+            optimise(self.adam, objective(self.model, forward, contrastive))
             sums += torch.stack((forward, contrastive)).detach()
             if tests and step % config.evaluate_every == 0:
                 error = float(held_out_errors(self.model, tests).mean())
@@ -175,7 +176,8 @@ class TranslatorLearner:
     def translate(self, obs: Tensor, action: Tensor, source: Tensor, target: Tensor) -> Tensor:
         """H(s, a, z_source, z_target) for states, source actions and features, row by row."""
         assert self._training is not None, "H is not trained yet"
-        new: Tensor = self._training.network(self.model.scaled(obs), action, source, target)
+        network = self._training.network
+        new: Tensor = network(network.seen(self.model, obs), action, source, target)
         return new
 
     def tensors(self) -> dict[str, Tensor]:

@@ -11,6 +11,9 @@ lead. How fast a log was sampled, and what moves whatever one does, is of no acc
 The models' own error is how far the two of a machine disagree about the very questions asked, and
 what a straight line through the errors on held-out steps still finds of the actions. Noise is
 neither: it averages out.
+
+A translator's model that was fitted with nothing held out has seen what it is tried on; the others
+have not.
 """
 
 from __future__ import annotations
@@ -165,7 +168,7 @@ def _train(
     seed: int,
     quiet: bool,
 ) -> _Models:
-    brief = replace(fitted.config, max_steps=max(1, fitted.config.max_steps // 2))
+    brief = replace(fitted.config, max_steps=max(1, fitted.config.max_steps // 2), hold_out=True)
 
     def another(log: Episodes, other: Episodes, seed: int) -> ContextModel:
         return train_context([log], brief, asked_about=[other], seed=seed, quiet=quiet)[0]

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from mcat.paper.tables import TABLES, Log, Row, Table
 from mcat.reports.reproduction.page import write_reproduction
 from mcat.safe_io import read_json
 from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.translator.recipes import RECIPES
 from mcat.workplaces import new_folder
 
 SOURCE, TARGET = (Task("halfcheetah", armature=a, horizon=40) for a in (0.1, 0.5))
@@ -113,7 +115,7 @@ def test_the_page_shows_ours_beside_the_papers(done, tmp_path):
     write_reproduction(summary, tmp_path)  # again, over the old ones
 
 
-@pytest.mark.parametrize("preset", ["cpu", "paper"])
+@pytest.mark.parametrize("preset", ["cpu", "paper", "released"])
 def test_logs_of_one_name_are_one_log(preset):
     """Rows and tables share their logs by name, so no two may differ under one."""
     seen = {}
@@ -124,12 +126,81 @@ def test_logs_of_one_name_are_one_log(preset):
     assert len(seen) > 15
 
 
-def test_the_paper_preset_collects_what_the_paper_did():
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_the_paper_preset_collects_what_the_paper_did(preset):
     (row,) = (row for row in TABLES["table1"].rows if row.name == "halfcheetah")
-    (source,), (target,) = row.sources("paper"), row.targets("paper")
+    (source,), (target,) = row.sources(preset), row.targets(preset)
     assert source.policy[0] == target.policy[0] == "mediocre"
     assert source.noise == target.noise == (0.0, 0.0)
     assert source.steps == target.steps == 100_000
+
+
+def test_logs_of_two_presets_that_differ_have_other_names():
+    """All presets share a folder of logs, and what is there is not collected again."""
+    seen = {}
+    for preset in ("cpu", "paper"):
+        for table in TABLES.values():
+            for row in table.rows:
+                for log in row.sources(preset) + row.targets(preset) + row.tasks(preset):
+                    assert seen.setdefault(log.name, log) == log
+
+
+def test_the_extension_follows_the_rule_for_logs():
+    """As C.2 collects: 100,000 steps, of mediocre policies or of scripts with noise."""
+    reach, *_, legs = TABLES["extension"].rows
+    for preset, steps in (("cpu", 50_000), ("smoke", 50_000), ("paper", 100_000)):
+        for row in (reach, legs):
+            (source,), (target,) = row.sources(preset), row.targets(preset)
+            assert (source.steps, target.steps) == (steps, steps)
+        assert target.guess == "two-to-three-legs"
+        assert source.policy[0] == target.policy[0] == ("mediocre" if steps > 50_000 else "good")
+        assert target.noise == ((0.0, 0.0) if steps > 50_000 else (0.0, 0.5))
+
+
+def test_another_loss_is_another_translator_of_ours_and_no_other_baseline(small_table, tmp_path):
+    config = cell(rows=("pair",), transfer_loss="nll")
+    folders = [module._folder(config, tmp_path, SMALL.rows[0], m, 0) for m in ("ours", "cycle")]
+    assert [folder.name for folder in folders] == ["pair-ours-nll-seed0", "pair-cycle-seed0"]
+    summary = reproduce(config, tmp_path, quiet=True)
+    assert summary.preset == "smoke --transfer-loss nll"
+    recipes = [read_json(folder / "result.json")["config"]["recipe"] for folder in folders]
+    assert [recipe["action"]["loss"] for recipe in recipes] == ["nll", "l1"]
+    own = cell(transfer_loss="l1")  # the preset's own changes nothing
+    assert own.recipe_name == "smoke"
+    assert module._folder(own, tmp_path, SMALL.rows[0], "ours", 0).name == "pair-ours-seed0"
+
+
+def cut_short(recipe):
+    """The same networks and losses with a few small steps."""
+    context = {"max_steps": 40, "evaluate_every": 20, "batch_size": 16}
+    action = {"steps": 60, "batch_size": 16}
+    return replace(
+        recipe,
+        context=replace(recipe.context, **context),
+        action=replace(recipe.action, **action),
+        many_context=recipe.many_context and replace(recipe.many_context, **context),
+        many_action=replace(recipe.many_action, **action),
+        cycle=replace(recipe.cycle, forward_steps=60, steps=60),
+    )
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_the_long_recipes_run_cut_short(preset, small_table, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, preset, cut_short(RECIPES[preset]))
+    summary = reproduce(cell(rows=(), preset=preset), tmp_path, quiet=True)
+    pair, many = summary.rows
+    assert set(pair.cells) == {ON_SOURCE, UNTRANSLATED, "ours", "cycle"}
+    assert len(many.matrices) == 1
+    names = ("pair-ours", "many-ours", "pair-cycle")
+    ours, heat, cycle = (
+        read_json(tmp_path / f"small/{preset}/{name}-seed0/result.json") for name in names
+    )
+    assert ours["fit"]["numbers"]["forward steps"] == 40
+    assert "error of the forward model on what it learned from" in ours["fit"]["curves"]
+    layers = [len(result["config"]["recipe"]["action"]["hidden"]) for result in (ours, heat)]
+    assert layers == ([3, 2] if preset == "paper" else [1, 2])
+    layers = len(cycle["config"]["recipe"]["cycle"]["hidden"])
+    assert layers == (2 if preset == "paper" else 1)
 
 
 def test_bad_calls(capsys, tmp_path):
@@ -137,6 +208,11 @@ def test_bad_calls(capsys, tmp_path):
         ReproduceConfig(table="tabel1")
     with pytest.raises(UsageError, match="unknown row"):
         ReproduceConfig(table="table1", rows=("cheetah",))
+    with pytest.raises(UsageError, match="unknown transfer loss 'l2'"):
+        ReproduceConfig(table="table1", transfer_loss="l2")
+    for table in ("rewards", "extension"):
+        with pytest.raises(UsageError, match=f"released has no {table}: the authors did not"):
+            ReproduceConfig(table=table, preset="released")
     assert run(["reproduce", "table1", "--seeds", "a"]) == 2
     assert "--seeds takes numbers" in capsys.readouterr().err
     assert run(["reproduce", "table1", "--preset", "big", "--work", str(tmp_path / "w")]) == 2
@@ -154,8 +230,8 @@ def small_table(monkeypatch):
 
 
 def cell(**changes):
-    given = {"rows": ("many",), "seeds": (0,), "episodes": 2} | changes
-    return ReproduceConfig(table="small", preset="smoke", **given)
+    given = {"preset": "smoke", "rows": ("many",), "seeds": (0,), "episodes": 2} | changes
+    return ReproduceConfig(table="small", **given)
 
 
 def spawn(given, work, said, gate=None):

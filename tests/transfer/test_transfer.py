@@ -323,6 +323,10 @@ def test_folders_are_named_after_the_machines():
         ({"method": "cycle", "reward_aware": True}, "--reward-aware goes with"),
         ({"method": "theirs"}, "unknown method 'theirs'"),
         ({"preset": "papper"}, "did you mean paper"),
+        ({"transfer_loss": "l2"}, "unknown transfer loss 'l2'"),
+        ({"method": "cycle", "transfer_loss": "nll"}, "--transfer-loss is of H"),
+        ({"preset": "released", "map": "mirror-x"}, "published neither"),
+        ({"preset": "released", "reward_aware": True}, "published neither"),
         ({"episodes": -1}, "must not be negative"),
     ],
 )
@@ -345,6 +349,29 @@ def test_going_on_finds_a_finished_translation_or_says_what_differs(pair, logs, 
         go(logs, folder, resume=True)
     path.write_text(text)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()}.keys() == before.keys()
+
+
+def test_a_result_that_does_not_know_a_switch_was_made_without_it(pair, logs, monkeypatch):
+    result, folder = pair
+    monkeypatch.setattr(jobs, "translate_pair", None)  # nothing is trained
+    path = folder / "result.json"
+    text = path.read_text()
+    older = read_json(path)
+    for part in (
+        older["config"]["recipe"]["context"],
+        older["config"]["recipe"]["state"]["context"],
+    ):
+        del part["hinge"], part["hold_out"]
+    del older["config"]["transfer_loss"]
+    path.write_text(json.dumps(older))
+    try:
+        assert go(logs, folder, resume=True).returns == result.returns
+        with pytest.raises(UsageError, match="transfer_loss: None there, nll here"):
+            go(logs, folder, resume=True, transfer_loss="nll")
+        with pytest.raises(UsageError, match="hinge: squared there, printed here"):
+            go(logs, folder, resume=True, preset="paper")
+    finally:
+        path.write_text(text)
 
 
 def test_only_an_earlier_result_is_ever_replaced(pair, logs, tmp_path):

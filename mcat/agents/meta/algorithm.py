@@ -37,6 +37,7 @@ class TaskSet:
         test: Names of those that are only looked at.
         delay: Steps between two payments of reward.
         make: Environments in lockstep for tasks by number, the training tasks first.
+        can_succeed: Whether `info["success"]` says after each step if a task is at its goal.
     """
 
     train: tuple[str, ...]
@@ -46,6 +47,7 @@ class TaskSet:
     horizon: int
     delay: int
     make: Callable[[Sequence[int]], TaskVectorEnv]
+    can_succeed: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -72,6 +74,7 @@ class TaskSet:
             horizon=first.horizon,
             delay=first.delay,
             make=make,
+            can_succeed=first.spec.can_succeed,
         )
 
 
@@ -85,11 +88,14 @@ class Round:
             whose physics diverged is missing.
         drivers: Who acted in each of `episodes`: "random", "shared" or the name of the task whose
             policy was transferred.
+        successes: Whether each of `episodes` was at its goal after any of its steps; None for
+            tasks without a goal, and in rounds read from files: nothing is learned from it.
     """
 
     step: int
     episodes: Episodes
     drivers: tuple[str, ...]
+    successes: tuple[bool, ...] | None = None
 
     @property
     def returns(self) -> NDArray[np.float64]:

@@ -95,6 +95,18 @@ class MCATConfig:
             raise UsageError(f"batch_size must be at least 1, not {self.batch_size}")
         if self.context.decay:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
+        if self.context.cut_below:
+            raise UsageError("context.cut_below is of logs: good_enough is its like here")
+        if self.good_enough != 0 and not self.context.hold_out:
+            raise UsageError(
+                "context.hold_out=false leaves nothing to tell whether F is good_enough: set that"
+                " to 0 too"
+            )
+        if self.action.rates or self.action.fresh_starts > 1:
+            raise UsageError(
+                "action.rates and action.fresh_starts are of a training with an end: here H has"
+                " action.learning_rate"
+            )
 
     @property
     def discount(self) -> float:
@@ -108,6 +120,7 @@ GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
 """By robot, the authors' thresholds (squared errors of two batches) as mean absolute errors."""
 
 # As printed (C.4) and read in docs/decisions.md: 10,000 steps of all M transitions, 1,000 of H.
+# The batch of self-imitation is Oh et al.'s, to whose numbers the paper refers.
 _PRINTED = MCATConfig(
     good_enough=0.0,
     context=ContextConfig(
@@ -115,15 +128,25 @@ _PRINTED = MCATConfig(
         decay=False,
         recent=0,
         shared_only=False,
+        likelihood="sum",
         evenness=0.0,
+        hinge="printed",
         learning_rate=5e-4,
         batch_size=1024,
         max_steps=10_000,
         evaluate_every=10_000,
+        hold_out=False,
     ),
     action=ActionConfig(
-        residual=False, proximity=0.0, weighed=False, hidden=(256, 256), batch_size=1024, steps=1000
+        residual=False,
+        proximity=0.0,
+        loss="nll",
+        weighed=False,
+        hidden=(256, 256),
+        batch_size=1024,
+        steps=1000,
     ),
+    imitation=ImitationConfig(batch_size=512, positive_only=False),
 )
 # The authors' public code where it differs, and their prototype of the loop.
 _RELEASED = replace(
@@ -132,12 +155,18 @@ _RELEASED = replace(
     target_context="online",
     context=replace(
         _PRINTED.context,
+        all_future=False,
+        likelihood="mean",
+        hinge="squared",
         encoder_activation="relu",
         forward_activation="swish",
+        norm_penalty=2.5e-5,
         learning_rate=2e-4,
         batch_size=256,
+        hold_out=True,  # their threshold is compared with the error on it
     ),
-    action=replace(_PRINTED.action, batch_size=256),
+    action=replace(_PRINTED.action, loss="l1", raw_states=True, batch_size=256),
+    imitation=ImitationConfig(),
     selection=SelectionConfig(margin=0.5),
 )
 _CPU = MCATConfig()

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mcat.agents.lengths import cut
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
-from mcat.agents.meta.evaluation import Evaluation
+from mcat.agents.meta.evaluation import SUCCESS_COLUMNS, Evaluation
 from mcat.agents.meta.rounds import load_rounds, save_round
 from mcat.agents.runs.folder import (
     CsvLog,
@@ -31,7 +33,7 @@ from mcat.agents.runs.folder import (
 from mcat.agents.runs.record import BEST_POLICY_FILE, POLICY_FILE
 from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
-from mcat.datasets.rollout import roll_out
+from mcat.datasets.rollout import Taken, roll_out
 from mcat.errors import MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
@@ -47,12 +49,20 @@ _COUNTERS = ("step", "iteration", "seconds", "cpu_seconds", "best", "earned", "u
 
 @dataclass(frozen=True, kw_only=True)
 class MetaTrainResult:
-    """Where a finished run left what it made, and what its policy earns."""
+    """Where a finished run left what it made, and what its policy earns.
+
+    Attributes:
+        train_success: The part of the episodes on training tasks that were at their goal after
+            any of their steps; None for robots without a goal.
+        test_success: The same on test tasks.
+    """
 
     out: Path
     policy: Path
     train_return: float
     test_return: float | None
+    train_success: float | None = None
+    test_success: float | None = None
 
 
 class MetaTrainer:
@@ -78,9 +88,10 @@ class MetaTrainer:
         self.unstable = [0] * len(task_set.train)  # rounds in a row that diverged
         self.seals: list[str] = []  # of all rounds, by which they are known again
         self.checkpoints, self.rounds = out / "checkpoints", out / "replay"
+        more = ("success",) * task_set.can_succeed
         self.logs = {
             "metrics": CsvLog(out / "metrics.csv", self._columns),
-            "episodes": CsvLog(out / "episodes.csv", EPISODE_COLUMNS),
+            "episodes": CsvLog(out / "episodes.csv", EPISODE_COLUMNS + more),
         }
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> MetaTrainResult:
@@ -109,6 +120,8 @@ class MetaTrainer:
             policy=self.out / POLICY_FILE,
             train_return=self.earned["eval/train"],
             test_return=self.earned.get("eval/test"),
+            train_success=self.earned.get(f"{SUCCESS_COLUMNS}/train"),
+            test_success=self.earned.get(f"{SUCCESS_COLUMNS}/test"),
         )
 
     # --- one iteration --------------------------------------------------------------------
@@ -160,7 +173,9 @@ class MetaTrainer:
         seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
         episodes = EpisodeStore(self.task_set.observation_size, self.task_set.action_size)
         drove: list[str] = []
+        successes: list[bool] = []
         for length, piece in zip(lengths, seeds, strict=True):
+            reached = np.zeros(len(drivers), dtype=bool)
             policy = self.algorithm.explorer(drivers)
             found = roll_out(
                 self.env,
@@ -169,17 +184,24 @@ class MetaTrainer:
                 noise=(0.0, 0.0),
                 episodes=len(drivers),
                 steps=length,
-                after=lambda taken: self.algorithm.after_step(taken, monitor),
+                after=partial(self._after_step, monitor, reached),
             )
             for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
                 self._watch_stability(task, stable=episode is not None)
                 if episode:
                     episodes.append_episode(**episode, task=task)
                     drove.append(driver)
+                    successes.append(bool(reached[task]))
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
         step = self.step + len(drivers) * self.task_set.horizon
-        return Round(step=step, episodes=episodes, drivers=tuple(drove))
+        known = tuple(successes) if self.task_set.can_succeed else None
+        return Round(step=step, episodes=episodes, drivers=tuple(drove), successes=known)
+
+    def _after_step(self, monitor: PhaseMonitor, reached: NDArray[np.bool_], taken: Taken) -> None:
+        """Note in `reached` who is at the goal, and let the algorithm learn."""
+        reached |= taken.running & taken.at_goal
+        self.algorithm.after_step(taken, monitor)
 
     def _watch_stability(self, task: int, *, stable: bool) -> None:
         self.unstable[task] = 0 if stable else self.unstable[task] + 1
@@ -207,7 +229,7 @@ class MetaTrainer:
         )
 
     def _episode_rows(self, new: Round) -> list[dict[str, float | str]]:
-        return [
+        rows: list[dict[str, float | str]] = [
             {
                 "step": self.step,
                 "iteration": self.iteration,
@@ -220,6 +242,9 @@ class MetaTrainer:
                 new.episodes.tasks, new.drivers, new.episodes.lengths, new.returns, strict=True
             )
         ]
+        for row, success in zip(rows, new.successes or (), strict=False):
+            row["success"] = int(success)
+        return rows
 
     def _note(self, new: Round) -> str:
         """What each task earned and who drove it, in a line."""

@@ -32,7 +32,8 @@ from mcat.safe_io import StrPath
 from mcat.translator.cycle.online import CycleLearner
 from mcat.translator.online import ContextLearner, TranslatorLearner
 
-HELD_OUT = 10  # one round of so many is kept from C and F, to judge them by; the second is first
+# One round of so many is kept from C and F, to judge them by, if `hold_out`; the second is first.
+HELD_OUT = 10
 NOTHING = float("nan")  # logged where a phase did not take place
 DYNAMICS = ("losses/forward", "losses/contrastive", "model/forward_steps", "model/forward_error")
 CREDIT = ("credit/unexplained", "credit/linear")
@@ -251,7 +252,8 @@ class MCAT:
         return self.step >= self.config.start_steps and self._complete
 
     def _episodes(self, task: int, *, held_out: bool) -> Episodes:
-        wanted = (self.rounds % HELD_OUT == 1) == held_out
+        away = (self.rounds % HELD_OUT == 1) & self.config.context.hold_out
+        wanted = away == held_out
         return self.replay.select(np.flatnonzero(wanted & (self.replay.tasks == task)))
 
     # --- what a checkpoint keeps ----------------------------------------------------------

@@ -68,12 +68,14 @@ def metatrain(
                 _restore(trainer, claim, tasks, notify)
             claim.write_record()
             result = trainer.run(stop, quiet=quiet)
+            rates = {"train_success": result.train_success, "test_success": result.test_success}
             claim.write_result(
                 [result.policy],
                 step=trainer.step,
                 seconds=trainer.seconds,
                 train_return=result.train_return,
                 test_return=result.test_return,
+                **{name: rate for name, rate in rates.items() if rate is not None},
             )
     return result
 

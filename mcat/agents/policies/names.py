@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mcat.agents.policies.foreign.own_code import load_code, names_code, require_module
 from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError, no_name_or_file, unknown
 from mcat.tensor_files import load_metadata
 from mcat.types import AnyPolicy, PolicyFunction, Remembering
+
+if TYPE_CHECKING:
+    from mcat.agents.policies.context_policy import ContextPolicy
+    from mcat.agents.policies.foreign.imported import ImportedPolicy
+    from mcat.agents.policies.foreign.onnx_policy import OnnxPolicy
+    from mcat.agents.policies.policy import Policy
 
 LEVELS = ("good", "mediocre")
 NAMES = (*LEVELS, "random", "scripted")
@@ -79,8 +86,11 @@ def require_policy_name(name: str) -> None:
         MissingInputError: if it is a file that is not there.
         UsageError: if it is no name either.
     """
-    if name.partition(":")[0] not in NAMES and not Path(name).exists():
+    if name.partition(":")[0] in NAMES or Path(name).exists():
+        return
+    if not names_code(name):
         raise no_name_or_file("policy", name, NAMES)
+    require_module(name)
 
 
 def require_policy(name: str, task: Task) -> None:
@@ -106,7 +116,7 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:
 
     Args:
         name: "good" or "mediocre" (packaged), "random", "scripted", "scripted:push" (another
-            robot's), or what `load_policy` takes.
+            robot's), what `open_policy` takes, or `module:function`, a user's own code: it is run.
         task: What it shall act on; rewards' delay and the horizon do not matter.
         rng: Draws the actions of "random".
 
@@ -120,20 +130,48 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:
         return lambda obs: rng.uniform(-1, 1, (len(obs), size)).astype(np.float32)
     if name.partition(":")[0] == "scripted":
         return _scripted(name.partition(":")[2], task)
-    from mcat.agents.policies.policy import Policy, load_policy
-
-    if name in LEVELS:
-        return load_policy(packaged_path(name, task))
-    policy = load_policy(name)
-    sizes = policy.observation_size, policy.action_size
-    spaces = task.spec.observation_size, task.spec.action_size
-    if sizes != spaces:
-        made_for = policy.task.label() if isinstance(policy, Policy) else policy.family
+    sizes = task.spec.observation_size, task.spec.action_size
+    if names_code(name):
+        return load_code(name, *sizes)
+    policy = open_policy(packaged_path(name, task) if name in LEVELS else name)
+    found = policy.observation_size, policy.action_size
+    if found != sizes:
         raise UsageError(
-            f"policy {name} is for {made_for} and does not fit {task.label()}: {sizes[0]}"
-            f" observations and {sizes[1]} actions against {spaces[0]} and {spaces[1]}"
+            f"policy {name} is for {_made_for(policy)} and does not fit {task.label()}: {found[0]}"
+            f" observations and {found[1]} actions against {sizes[0]} and {sizes[1]}"
+        )
+    bounds = getattr(policy, "bounds", None)
+    if bounds is not None and not bounds.within_unit:
+        raise UsageError(
+            f"policy {name} gives actions in {bounds} and does not fit {task.label()}, which takes"
+            " those in [-1, 1]"
         )
     return policy
+
+
+def open_policy(path: str | Path) -> Policy | ContextPolicy | ImportedPolicy | OnnxPolicy:
+    """Any policy in a file: of ours, imported or ONNX; no code in it is ever run.
+
+    Args:
+        path: The file, or the folder of a run, which means its latest one.
+
+    Raises:
+        MissingInputError: if it is not there.
+        DataError: if it is damaged, hostile or not a policy.
+    """
+    path = Path(path)
+    if path.suffix == ".onnx":
+        from mcat.agents.policies.foreign.onnx_policy import load_onnx
+
+        return load_onnx(path)
+    if path.is_file():
+        from mcat.agents.policies.foreign.imported import KIND, ImportedPolicy
+
+        if load_metadata(path).get("kind") == KIND:
+            return ImportedPolicy.load(path)
+    from mcat.agents.policies.policy import load_policy
+
+    return load_policy(path)
 
 
 def find_source_policy(name: str, task: Task, rng: np.random.Generator) -> PolicyFunction:
@@ -155,3 +193,12 @@ def _scripted(robot: str, task: Task) -> PolicyFunction:
     # It aims at its own task's goal, not at one that it reads: also when it acts on another task.
     goal = None if robot else task.params.get("goal")
     return scripted_policy(robot or task, goal if isinstance(goal, tuple) else None)
+
+
+def _made_for(policy: object) -> str:
+    from mcat.agents.policies.context_policy import ContextPolicy
+    from mcat.agents.policies.policy import Policy
+
+    if isinstance(policy, Policy):
+        return policy.task.label()
+    return policy.family if isinstance(policy, ContextPolicy) else "another machine"

@@ -63,11 +63,13 @@ def train(
             claim.write_record()
             trainer.run(stop, quiet=quiet)
             result = trainer.result()
+            rate = result.success_rate
             claim.write_result(
                 result.policies,
                 step=trainer.step,
                 seconds=trainer.seconds,
                 mean_return=result.mean_return,
+                **({} if rate is None else {"success_rate": rate}),
             )
     return result
 

@@ -54,6 +54,7 @@ COLUMNS = (
     "time/seconds",
     "time/cpu",
 )
+SUCCESS_COLUMN = "eval/success/train"  # more, for robots with a goal; as in meta-training
 RESCALE_EVERY = 1000  # updates between looks at the size of rewards
 CHECK_EVERY = 100  # updates between looks at losses and weights
 MAX_UNSTABLE = 10  # episodes in a row that may end by diverging physics
@@ -73,11 +74,16 @@ _COUNTERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """Where a finished run left what it made."""
+    """Where a finished run left what it made.
+
+    Attributes:
+        success_rate: Of the last policy; None for robots without a goal.
+    """
 
     out: Path
     policies: tuple[Path, ...]
     mean_return: float
+    success_rate: float | None = None
 
 
 class Trainer:
@@ -110,9 +116,12 @@ class Trainer:
         self.loss_sums = torch.zeros(2, dtype=torch.float64)
         self.loss_count = 0
         self.latest_returns: list[float] = []
+        self.success_rate: float | None = None  # stays so for robots without a goal
+        self._counters = (*_COUNTERS, *("success_rate",) * spec.can_succeed)
         self.checkpoints = self.out / "checkpoints"
         self.segments = self.out / "replay"
-        self.log = CsvLog(self.out / "metrics.csv", COLUMNS)
+        columns = (*COLUMNS, *(SUCCESS_COLUMN,) * spec.can_succeed)
+        self.log = CsvLog(self.out / "metrics.csv", columns)
         self._begin_episode()
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> None:
@@ -156,6 +165,7 @@ class Trainer:
             # A snapshot asked for on resuming may lie before the step the run had reached.
             policies=tuple(path for path in paths if path.is_file()),
             mean_return=float(np.mean(self.latest_returns)),
+            success_rate=self.success_rate,
         )
 
     # --- one step -------------------------------------------------------------------------
@@ -236,7 +246,9 @@ class Trainer:
     def _evaluate(self, metrics: Metrics) -> None:
         self._check_finite()
         act = partial(self.agent.act, deployed=True)
-        self.latest_returns = self.evaluator.returns(act).tolist()
+        returns, successes = self.evaluator.outcomes(act)
+        self.latest_returns = returns.tolist()
+        self.success_rate = None if successes is None else float(successes.mean())
         finished = np.array(self.finished or [[np.nan, np.nan]]).mean(axis=0)
         critic, actor = (self.loss_sums / max(self.loss_count, 1)).tolist()
         row = {
@@ -252,6 +264,8 @@ class Trainer:
             "time/seconds": self.seconds,
             "time/cpu": self.cpu_seconds,
         }
+        if self.success_rate is not None:
+            row[SUCCESS_COLUMN] = self.success_rate
         metrics.add(row)
         self.finished, self.loss_count = [], 0
         self.loss_sums.zero_()
@@ -291,7 +305,7 @@ class Trainer:
             "episode_seed": self.episode.seed,
             "episode_length": self.episode.length,
             "log": self.log.text,
-            **{name: getattr(self, name) for name in _COUNTERS},
+            **{name: getattr(self, name) for name in self._counters},
         }
         save_checkpoint(self.checkpoints, self.step, tensors, state, self.config.settings)
 
@@ -316,7 +330,7 @@ class Trainer:
                 )
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
-            take_over(self, _COUNTERS, state)
+            take_over(self, self._counters, state)
             self.loss_sums.copy_(torch.from_numpy(tensors.pop("loss_sums")))
             self.replay.load(
                 self.segments, state["replay_added"], tensors.pop("replay.tail"),

@@ -29,7 +29,7 @@ from mcat.reports.figures import (
     style,
 )
 from mcat.reports.learning.runs import Array
-from mcat.reports.sections import Section
+from mcat.reports.sections import Section, number
 
 # Okabe and Ito's colours as in `mcat plot`; from the seventh variant on the dashes differ.
 _COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
@@ -136,7 +136,7 @@ def _draw_band(
 def _draw_paper_line(axes: Axes, printed: float) -> None:
     axes.axhline(printed, color=INK, lw=1, ls=(0, (5, 4)))
     axes.annotate(
-        f"paper at 2M: {printed:,.0f}", (0.99, printed), (0, 3), ha="right",
+        f"paper at 2M: {number(printed)}", (0.99, printed), (0, 3), ha="right",
         xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=7.5, color=INK,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip

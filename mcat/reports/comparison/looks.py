@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -17,7 +17,8 @@ from mcat.reports.learning.runs import Array
 from mcat.reports.learning.sections import paper_test_return
 
 Axis = Literal["step", "cpu"]
-Scores = dict[str, dict[int, float]]  # variant → seed → mean return over tasks
+Scores = dict[str, dict[int, float]]  # variant → seed → mean over tasks
+Measure = Callable[[ComparedRun, str, str], Array]  # run, split and task → one value a row
 
 _CPU_PLACES = 50  # of a curve over CPU seconds, at which no two runs were evaluated together
 
@@ -68,13 +69,21 @@ class FamilyRuns:
         """
         return _shared_end(self.runs, axis)
 
-    def scores(self, split: str, at: float, axis: Axis = "step") -> Scores:
+    def scores(
+        self, split: str, at: float, axis: Axis = "step", measure: Measure = ComparedRun.returns
+    ) -> Scores:
         """What each run had earned on average over the tasks of a split when it got to `at`.
 
         It is told by its latest evaluation until then. A run that diverged before counts as the
         worst of all on every task; one that has not come so far is left out.
+
+        Args:
+            split: "train" or "test".
+            at: Steps, or CPU seconds.
+            axis: Which of the two.
+            measure: What to look at, if not at returns.
         """
-        values = [_tasks_at(run, split, at, axis) for run in self.runs]
+        values = [_tasks_at(run, split, at, axis, measure) for run in self.runs]
         worst = _worst(values)
         found: Scores = {}
         for run, own in zip(self.runs, values, strict=True):
@@ -172,13 +181,15 @@ def _diverged_before(run: ComparedRun, at: float | Array, axis: Axis) -> NDArray
     return np.asarray(late & (run.state == "diverged"))
 
 
-def _tasks_at(run: ComparedRun, split: str, at: float, axis: Axis) -> dict[str, float]:
-    """Task → return at the latest evaluation until `at`; empty if it was not that far."""
+def _tasks_at(
+    run: ComparedRun, split: str, at: float, axis: Axis, measure: Measure
+) -> dict[str, float]:
+    """Task → value at the latest evaluation until `at`; empty if it was not that far."""
     if not _counts(run, at, axis) or _diverged_before(run, at, axis):
         return {}
     found = {}
     for task in run.tasks(split):
-        values = run.returns(split, task)
+        values = measure(run, split, task)
         (rows,) = np.nonzero(np.isfinite(values) & (run.places(axis) <= at))
         if not len(rows):
             return {}

@@ -54,9 +54,16 @@ class ComparedRun:
 
     def returns(self, split: str, task: str) -> Array:
         """For each row of its metrics the return on a task, NaN where it was not evaluated."""
-        column = f"eval/{split}/{task}"
+        return self._on_task("eval", split, task)
+
+    def success_rates(self, split: str, task: str) -> Array:
+        """The same for the part of the episodes that succeeded; NaN for robots without a goal."""
+        return self._on_task("eval/success", split, task)
+
+    def _on_task(self, measure: str, split: str, task: str) -> Array:
+        column = f"{measure}/{split}/{task}"
         if column not in self.run.metrics and self.tasks(split) == (task,):
-            column = f"eval/{split}"  # a single task is all of its split
+            column = f"{measure}/{split}"  # a single task is all of its split
         return self.run.metrics.get(column, np.full(len(self.places("step")), np.nan))
 
     def tasks(self, split: str) -> tuple[str, ...]:
@@ -79,6 +86,8 @@ class Row(NamedTuple):
         episodes: Of that evaluation on that task.
         seconds: That the run had worked until then.
         cpu_seconds: The same in CPU time; None in runs that did not measure it.
+        success: The part of the episodes that succeeded; None for robots without a goal, and if
+            the run diverged.
     """
 
     sweep: str
@@ -96,11 +105,12 @@ class Row(NamedTuple):
     commit: str
     attempts: int
     state: str
+    success: float | None
 
 
 COLUMNS = tuple("return" if name == "earned" else name for name in Row._fields)
 _COUNTS = {"seed", "step", "episodes", "attempts"}
-_NUMBERS = {"return", "seconds", "cpu_seconds"}
+_NUMBERS = {"return", "success", "seconds", "cpu_seconds"}
 
 
 def compared_runs(
@@ -138,7 +148,7 @@ def result_rows(runs: Sequence[ComparedRun], sweep: str) -> Iterator[Row]:
         row = int(compared.evaluations[-1]) if len(compared.evaluations) else None
         for split in SPLITS:
             for task in compared.tasks(split):
-                earned = _cell(compared.returns(split, task), row)
+                lost = compared.state == "diverged"
                 step = _cell(compared.places("step"), row)
                 yield Row(
                     sweep=sweep,
@@ -148,7 +158,7 @@ def result_rows(runs: Sequence[ComparedRun], sweep: str) -> Iterator[Row]:
                     task=task,
                     split=split,
                     step=None if step is None else int(step),
-                    earned=None if compared.state == "diverged" else earned,
+                    earned=None if lost else _cell(compared.returns(split, task), row),
                     episodes=record.config.get("evaluation_episodes"),
                     seconds=_cell(compared.run.metrics.get("time/seconds", EMPTY), row),
                     cpu_seconds=_cell(compared.run.metrics.get("time/cpu", EMPTY), row),
@@ -156,6 +166,7 @@ def result_rows(runs: Sequence[ComparedRun], sweep: str) -> Iterator[Row]:
                     commit=str(made.get("commit") or ""),
                     attempts=compared.attempts,
                     state=compared.state,
+                    success=None if lost else _cell(compared.success_rates(split, task), row),
                 )
 
 

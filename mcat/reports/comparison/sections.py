@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from mcat.agents.returns import SUCCESS
 from mcat.errors import counted
 from mcat.reports.comparison.contrast import Comparison, values_of
-from mcat.reports.comparison.looks import Axis, FamilyRuns, Scores, paper_return
+from mcat.reports.comparison.looks import Axis, FamilyRuns, Measure, Scores, paper_return
 from mcat.reports.comparison.results import SPLITS, ComparedRun, provenance_of
 from mcat.reports.comparison.statistics import (
     FEWEST,
@@ -21,6 +22,7 @@ from mcat.reports.comparison.statistics import (
 )
 from mcat.reports.comparison.verdict import minus, percent, signed
 from mcat.reports.learning.runs import Array
+from mcat.reports.learning.sections import PAPER_GOALS, PAPER_METHOD, paper_cells
 from mcat.reports.sections import Rows, Section, number
 
 PARTS = (0.25, 0.5, 1.0)  # of the steps that all have taken
@@ -37,9 +39,11 @@ def paper_section(comparison: Comparison) -> Section:
     """What each variant earned in each family, beside what is printed."""
     heading = ("family", "variant", "seeds", "steps", "test return", "train return",
                "the paper's MCAT, test after 2M steps")  # fmt: skip
-    rows = [heading]
+    goals = any(_at(family, "train", ComparedRun.success_rates) for family in comparison.families)
+    rows: list[tuple[str, ...]] = [(*heading, *["test success", "train success"] * goals)]
     for family in comparison.families:
         looks = {split: _at(family, split) for split in SPLITS}
+        rates = {split: _at(family, split, ComparedRun.success_rates) for split in SPLITS}
         for variant in comparison.variants:
             runs = [run for run in family.runs if run.variant == variant]
             if runs:
@@ -52,21 +56,28 @@ def paper_section(comparison: Comparison) -> Section:
                         _NONE if family.steps is None else f"{family.steps:,.0f}",
                         _cell(looks["test"], variant),
                         _cell(looks["train"], variant),
-                        _NONE if printed is None else f"{printed:,.0f}",
+                        _NONE if printed is None else number(printed),
+                        *[_cell(rates[s], variant, percent) for s in ("test", "train")] * goals,
                     )
                 )
+        if rates["train"] and family.paper is not None and family.name in PAPER_GOALS:
+            train, test, train_success, test_success = paper_cells(family.name)
+            rows.append((family.name, PAPER_METHOD, "3", "2,000,000", test, train, _NONE,
+                         test_success, train_success))  # fmt: skip
     return Section(
         name="returns",
         title="What was earned, beside the paper",
         reading=f"Mean returns when all runs of a family had taken equally many steps. {_INTERVALS}"
-        " The paper trained for 2M steps: mind how many there are in a row.",
+        " The paper trained for 2M steps: mind how many there are in a row."
+        + f" {SUCCESS}"
+        * goals,
         finding="",
         rows=rows,
     )
 
 
-def _at(family: FamilyRuns, split: str) -> Scores:
-    return {} if family.steps is None else family.scores(split, family.steps)
+def _at(family: FamilyRuns, split: str, measure: Measure = ComparedRun.returns) -> Scores:
+    return {} if family.steps is None else family.scores(split, family.steps, measure=measure)
 
 
 def _seeds(runs: list[ComparedRun], scores: Scores) -> str:
@@ -76,15 +87,15 @@ def _seeds(runs: list[ComparedRun], scores: Scores) -> str:
     return "; ".join([str(count), *(f"{number} {state}" for state, number in states.items())])
 
 
-def _cell(scores: Scores, variant: str) -> str:
+def _cell(scores: Scores, variant: str, text: Callable[[float], str] = "{:,.0f}".format) -> str:
     """An IQM with its interval; of few seeds what each of them earned."""
     if variant not in scores:
         return _NONE
     values = values_of(scores[variant])
     found = iqm_estimate([values])
     if found.interval is None:
-        return minus(" and ".join(f"{value:,.0f}" for value in values)) + " (too few seeds)"
-    return minus("{:,.0f} [{:,.0f}, {:,.0f}]".format(found.value, *found.interval))
+        return minus(" and ".join(map(text, values))) + " (too few seeds)"
+    return minus("{} [{}, {}]".format(*map(text, (found.value, *found.interval))))
 
 
 def intervals(comparison: Comparison) -> dict[str, dict[str, tuple[Estimate, Array]]]:

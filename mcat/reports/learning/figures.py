@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from matplotlib import colormaps
@@ -30,7 +30,14 @@ from mcat.reports.figures import (
 )
 from mcat.reports.learning.groups import Curve, Group, in_order, short_names
 from mcat.reports.learning.runs import Contexts, LearningRun
-from mcat.reports.learning.sections import TEST, TRAIN, paper_test_return
+from mcat.reports.learning.sections import (
+    TEST,
+    TEST_SUCCESS,
+    TRAIN,
+    TRAIN_SUCCESS,
+    paper_value,
+)
+from mcat.reports.sections import number, share
 
 # Okabe and Ito's colours again; from the seventh curve on the dashes tell them apart.
 _COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
@@ -38,13 +45,13 @@ _DASHES = ("-", "--", ":")
 _RANDOM, _SHARED = "#E3E3E3", "#A0A0A0"
 
 
-def draw_curves(groups: Sequence[Group], title: str) -> bytes:
-    """A row of panels for each family: train tasks and test tasks."""
+def draw_curves(groups: Sequence[Group], title: str, *, success: bool = False) -> bytes:
+    """A row of panels for each family: train tasks and test tasks; returns or success rates."""
+    columns = (TRAIN_SUCCESS, TEST_SUCCESS) if success else (TRAIN, TEST)
     families = list(dict.fromkeys(group.record.family for group in groups))
     labels = list(dict.fromkeys(group.label for group in groups))
-    splits = {"train": TRAIN}
-    if any(group.record.test for group in groups):
-        splits["test"] = TEST
+    tested = any(group.record.test for group in groups)
+    splits = dict(zip(("train", "test") if tested else ("train",), columns, strict=False))
     legend_rows = -(-len(labels) // 3) if len(labels) > 1 else 0
     figure = new_figure(title, 0.9 + 2.5 * len(families) + 0.2 * legend_rows)
     grid = figure.subplots(len(families), len(splits), sharey="row", squeeze=False)
@@ -62,9 +69,11 @@ def draw_curves(groups: Sequence[Group], title: str) -> bytes:
             panel_title(axes, plain(family) + ("" if single else f": {split} tasks"))
             _step_axis(axes)
             axes.margins(y=0.1)  # room for the label of the paper's line
-            if split == "test":
-                _draw_paper_line(axes, members)
-        row[0].set_ylabel("mean return")
+            if success:
+                axes.set_ylim(-0.03, 1.08)
+                axes.yaxis.set_major_formatter(lambda rate, _: share(rate))
+            _draw_paper_line(axes, members, column, _exact_percent if success else number)
+        row[0].set_ylabel("success rate" if success else "mean return")
     for axes in grid[-1]:
         axes.set_xlabel("environment steps")
     if legend_rows:
@@ -95,13 +104,19 @@ def _draw_curve(axes: Axes, curve: Curve, colour: str, dash: str) -> Line2D:
     return line
 
 
-def _draw_paper_line(axes: Axes, groups: Sequence[Group]) -> None:
-    printed = next(filter(None, map(paper_test_return, groups)), None)
+def _exact_percent(rate: float) -> str:
+    return f"{100 * rate:.1f} %"  # as the paper prints it
+
+
+def _draw_paper_line(
+    axes: Axes, groups: Sequence[Group], column: str, text: Callable[[float], str]
+) -> None:
+    printed = next(filter(None, (paper_value(group, column) for group in groups)), None)
     if printed is None:
         return
     axes.axhline(printed, color=INK, lw=1, ls=(0, (5, 4)))
     axes.annotate(
-        f"paper at 2M steps: {printed:,.0f}", (0.99, printed), (0, 3), ha="right",
+        f"paper at 2M steps: {text(printed)}", (0.01, printed), (0, 3), ha="left",
         xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=INK,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
@@ -219,11 +234,11 @@ def draw_contexts(run: LearningRun, contexts: Contexts, title: str) -> bytes:
     names = short_names(run.record.tasks)
     figure = new_figure(title, 4.4)
     axes = style(figure.add_subplot(), grid=None)
-    for number, (task, shade) in enumerate(_shades(dict.fromkeys(contexts.tasks)).items()):
+    for place, (task, shade) in enumerate(_shades(dict.fromkeys(contexts.tasks)).items()):
         x, y = places[tasks == task].T
         test = task in run.record.test
         axes.scatter(
-            x, y, s=17, marker="osD^vP"[number % 6], linewidths=1.1,
+            x, y, s=17, marker="osD^vP"[place % 6], linewidths=1.1,
             facecolors="none" if test else [shade], edgecolors=[shade],
             label=plain(names.get(task, task)) + (" (test)" if test else ""),
         )  # fmt: skip

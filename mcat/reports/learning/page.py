@@ -15,7 +15,9 @@ from mcat.reports.learning.sections import (
     contexts_section,
     curves_section,
     drivers_section,
+    success_section,
     tasks_section,
+    with_goals,
 )
 from mcat.reports.sections import Section
 from mcat.safe_io import io_errors, new_file
@@ -80,6 +82,9 @@ def _pictures(groups: Sequence[Group], *, detail: bool) -> Iterator[tuple[Sectio
     if any(group.curve(column) for group in groups for column in (TRAIN, TEST)):
         section = curves_section(groups)
         yield section, figures.draw_curves(groups, section.finding)
+    if judged := with_goals(groups):
+        section = success_section(judged)
+        yield section, figures.draw_curves(judged, section.finding, success=True)
     if len(groups) == 1 and figures.task_curves(groups[0]):
         section = tasks_section(groups[0])
         yield section, figures.draw_tasks(groups[0], section.finding)

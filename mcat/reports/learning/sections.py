@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from mcat.agents.meta.algorithm import RANDOM, SHARED
+from mcat.agents.returns import SUCCESS
 from mcat.envs.families import FAMILIES
 from mcat.reports.learning.groups import Group, in_order, mean_and_error, short_names
 from mcat.reports.learning.runs import Contexts, LearningRun
 from mcat.reports.sections import Rows, Section, number, share, told_apart
 
 TRAIN, TEST = "eval/train", "eval/test"
+TRAIN_SUCCESS, TEST_SUCCESS = "eval/success/train", "eval/success/test"
 # Mean return on the test tasks after 2M steps, as the paper prints it.
 PAPER_TEST_RETURNS = {
     "halfcheetah-armature": 2071.0,
@@ -22,16 +24,42 @@ PAPER_TEST_RETURNS = {
     "hopper-size": 1915.0,
     "ant-damping": 625.0,
     "ant-cripple": 282.0,
+    "metaworld-objects": 10.2,
 }
+# Where it prints success rates: all it has of MCAT, means and what is behind its ±.
+PAPER_GOALS = {
+    "metaworld-objects": {
+        TRAIN: (204.1, 43.1),
+        TEST: (10.2, 8.3),
+        TRAIN_SUCCESS: (0.533, 0.054),
+        TEST_SUCCESS: (0.167, 0.136),
+    },
+}
+
+
+PAPER_METHOD = "the paper's MCAT"
 
 
 def paper_test_return(group: Group) -> float | None:
     """The paper's number, if it is known and was earned with the same delay."""
+    return paper_value(group, TEST)
+
+
+def paper_value(group: Group, column: str) -> float | None:
+    """The same for a return or a success rate on train or test tasks."""
     record = group.record
-    printed = PAPER_TEST_RETURNS.get(record.family)
+    if column == TEST:
+        printed = PAPER_TEST_RETURNS.get(record.family)
+    else:
+        printed = PAPER_GOALS.get(record.family, {}).get(column, (None,))[0]
     if printed is None or record.delay != FAMILIES[record.family].train[0].delay:
         return None
     return printed
+
+
+def with_goals(groups: Sequence[Group]) -> list[Group]:
+    """Those whose robots have goals, and of which it is known how often they were reached."""
+    return [group for group in groups if group.curve(TRAIN_SUCCESS) is not None]
 
 
 def summary_rows(groups: Sequence[Group]) -> Rows:
@@ -52,6 +80,11 @@ def summary_numbers(groups: Sequence[Group]) -> list[dict[str, Any]]:
             "best_train": [train for train, _ in best],
             "test_at_best": [test for _, test in best],
         }
+        if with_goals([group]):
+            returns |= {
+                "final_train_success": [_final(run, TRAIN_SUCCESS) for run in group.runs],
+                "final_test_success": [_final(run, TEST_SUCCESS) for run in group.runs],
+            }
         found.append(
             {
                 "family": group.record.family,
@@ -71,19 +104,26 @@ def _final(run: LearningRun, column: str) -> float:
 
 
 def _summary_row(group: Group) -> tuple[str, ...]:
-    steps = [run.steps for run in group.runs]
     best = [_at_best(run) for run in group.runs]
     printed = paper_test_return(group)
+    return (
+        *_named(group),
+        _cell(_last(group, TRAIN)),
+        _cell(_last(group, TEST)),
+        _cell([train for train, _ in best]),
+        _cell([test for _, test in best]),
+        "–" if printed is None else number(printed),
+    )
+
+
+def _named(group: Group) -> tuple[str, ...]:
+    """Family, method, seeds and steps."""
+    steps = [run.steps for run in group.runs]
     return (
         group.record.family,
         group.label,
         ", ".join(str(run.record.seed) for run in group.runs),
         "–".join(f"{step:,}" for step in sorted({min(steps), max(steps)})),
-        _cell(_last(group, TRAIN)),
-        _cell(_last(group, TEST)),
-        _cell([train for train, _ in best]),
-        _cell([test for _, test in best]),
-        "–" if printed is None else f"{printed:,.0f}",
     )
 
 
@@ -103,12 +143,16 @@ def _at_best(run: LearningRun) -> tuple[float, float]:
     return float(train[best]), float(test.get(steps[best], np.nan))
 
 
-def _cell(values: Sequence[float]) -> str:
+def _cell(values: Sequence[float], digits: int = 0) -> str:
     known = np.array([value for value in values if np.isfinite(value)])
     if not len(known):
         return "–"
     mean, error = mean_and_error(known)
-    return f"{mean:,.0f}" + (f" ± {error:,.0f}" if len(known) > 1 else "")
+    return f"{mean:,.{digits}f}" + (f" ± {error:,.{digits}f}" if len(known) > 1 else "")
+
+
+def _percent_cell(values: Sequence[float], digits: int = 0) -> str:
+    return f"{_cell([100 * value for value in values], digits)} %" if len(values) else "–"
 
 
 def curves_section(groups: Sequence[Group]) -> Section:
@@ -129,22 +173,68 @@ def curves_section(groups: Sequence[Group]) -> Section:
     )
 
 
+def success_section(groups: Sequence[Group]) -> Section:
+    """How often runs succeed: the paper's table of Meta-World, with ours beside it.
+
+    Args:
+        groups: What `with_goals` gave, one at least.
+    """
+    rows: list[tuple[str, ...]] = [
+        ("family", "method", "seeds", "steps", "train return", "test return", "train success",
+         "test success")
+    ]  # fmt: skip
+    for family in dict.fromkeys(group.record.family for group in groups):
+        members = [group for group in groups if group.record.family == family]
+        for group in members:
+            returns = (_cell(_last(group, column), 1) for column in (TRAIN, TEST))
+            rates = (_last(group, column) for column in (TRAIN_SUCCESS, TEST_SUCCESS))
+            rows.append((*_named(group), *returns, *(_percent_cell(rate, 1) for rate in rates)))
+        if any(paper_value(group, TRAIN_SUCCESS) is not None for group in members):
+            rows.append((family, PAPER_METHOD, "3 runs", "2,000,000", *paper_cells(family)))
+    last = [f"{g.label} {_percent_cell(_last(g, TRAIN_SUCCESS))}" for g in groups]
+    unseen = [f"{g.label} {_percent_cell(t)}" for g in groups if (t := _last(g, TEST_SUCCESS))]
+    finding = f"Success on train tasks: {'; '.join(last)}"
+    if unseen:
+        finding += f"; on test tasks: {'; '.join(unseen)}"
+    return Section(
+        name="success",
+        title="How often it succeeds",
+        reading=f"The part of the evaluation episodes that succeed. {SUCCESS} All numbers are of"
+        " the latest evaluation; the paper's are of 2M steps: mind how many there are in a row.",
+        finding=finding,
+        rows=rows,
+    )
+
+
+def paper_cells(family: str) -> tuple[str, ...]:
+    """What the paper prints: train and test return, train and test success."""
+    cells = []
+    for column, (mean, error) in PAPER_GOALS[family].items():
+        success = column in (TRAIN_SUCCESS, TEST_SUCCESS)
+        scale, unit = (100, " %") if success else (1, "")
+        cells.append(f"{scale * mean:.1f} ± {scale * error:.1f}{unit}")
+    return tuple(cells)
+
+
 def tasks_section(group: Group) -> Section:
     """The same task by task, for one method."""
     names = short_names(group.record.tasks)
-    rows = [("task", "split", "final return")]
+    goals = bool(with_goals([group]))
+    rows = [("task", "split", "final return", *["final success"] * goals)]
     ends: dict[str, float] = {}
     for split, members in (("train", group.record.train), ("test", group.record.test)):
         for task in members:
             last = _last(group, f"eval/{split}/{task}")
-            rows.append((names[task], split, _cell(last)))
+            rate = _percent_cell(_last(group, f"eval/success/{split}/{task}"))
+            rows.append((names[task], split, _cell(last), *[rate] * goals))
             if last:
                 ends[names[task]] = float(np.mean(last))
     low, high = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
     return Section(
         name="tasks",
         title="Which tasks it learns",
-        reading="The same for every task by itself; orange tasks are never trained on.",
+        reading="The same for every task by itself; orange tasks are never trained on."
+        + f" {SUCCESS}" * goals,
         finding=f"From {number(ends[low])} on {low} to {number(ends[high])} on {high}",
         rows=rows,
     )

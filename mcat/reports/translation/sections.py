@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mcat.reports.sections import Array, Section, number, share, told_apart
+from mcat.agents.returns import SUCCESS
+from mcat.reports.sections import Array, Section, number, rate, share, told_apart
 from mcat.reports.translation.verdict import improvement, mean_and_error_text, verdict
-from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, TransferResult
+from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, ReturnMatrix, TransferResult
 from mcat.translator.grade import Trust
 
 SPREADS = "spreads of one-step change"
@@ -38,13 +39,16 @@ def sections(result: TransferResult) -> Iterator[Section]:
 
 
 def _returns(result: TransferResult) -> Section:
-    rows = [("policy", "mean ± standard error", "lowest", "highest", "episodes")] + [
+    goals = any(returns.successes is not None for returns in result.returns)
+    heading = ("policy", "mean ± standard error", "lowest", "highest", "episodes")
+    rows = [(*heading, *["success"] * goals)] + [
         (
             returns.label,
             mean_and_error_text(returns),
             f"{min(returns.values):,.1f}",
             f"{max(returns.values):,.1f}",
             str(len(returns.values)),
+            *[rate(returns.success_rate)] * goals,
         )
         for returns in result.returns
     ]
@@ -53,7 +57,7 @@ def _returns(result: TransferResult) -> Section:
         name="returns",
         title="What it earns",
         reading="Bars are means with their standard error and every dot is one episode; compare"
-        " the two bars on the target, and look whether their dots overlap.",
+        " the two bars on the target, and look whether their dots overlap." + f" {SUCCESS}" * goals,
         finding=f"{verdict(result).headline}: {means} on the target",
         rows=rows,
     )
@@ -67,15 +71,29 @@ def _heat_map(result: TransferResult) -> Section:
         (name, *(percent(*cell) for cell in zip(*row, strict=True)))
         for name, *row in zip(names, gains, clear, strict=True)
     ]
+    rates = _success_rows(result.matrix)
     return Section(
         name="improvement",
         title="Which transfers gain",
         reading="Each cell is the policy of its row run on the machine of its column: how much"
         " translation changes the mean return, in percent of the untranslated return; a * is more"
-        " than twice the standard error.",
+        " than twice the standard error."
+        + f" Success rates are untranslated → transferred. {SUCCESS}"
+        * bool(rates),
         finding=verdict(result).headline,
-        rows=rows,
+        rows=rows + rates,
     )
+
+
+def _success_rows(matrix: ReturnMatrix) -> list[tuple[str, ...]]:
+    """How often every policy succeeds on every task; none for robots without a goal."""
+    before, after = matrix.untranslated_success, matrix.transferred_success
+    if before is None or after is None:
+        return []
+    return [
+        (f"{name}: success", *(f"{rate(b)} → {rate(a)}" for b, a in zip(*row, strict=True)))
+        for name, *row in zip(matrix.names, before, after, strict=True)
+    ]
 
 
 def percent(gain: float, clear: bool) -> str:

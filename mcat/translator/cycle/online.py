@@ -78,14 +78,14 @@ class ContextCycle(ActionTraining):
     def propose(self, batch: TranslationBatch) -> Tensor:
         """Phi: actions that do on the source what was done on the target."""
         rows = batch.rows
-        states = self.model.scaled(rows.obs)
+        states = self.network.seen(self.model, rows.obs)
         new: Tensor = self.phi(states, rows.action, batch.target, batch.source)
         return new
 
     def losses(self, batch: TranslationBatch, proposed: Tensor) -> dict[str, Tensor]:
         """The three losses of target transitions whose actions Phi turned into `proposed`."""
         rows = batch.rows
-        states = self.model.scaled(rows.obs)
+        states = self.network.seen(self.model, rows.obs)
         back = self.network(states, proposed, batch.target, batch.source)
         return {
             "dynamics": self.state_error(batch, proposed),

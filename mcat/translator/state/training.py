@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
+from mcat.translator.action import distances
 from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.configs import StateConfig
 from mcat.translator.context import ContextModel
@@ -200,6 +201,8 @@ class StateTraining:
     def transition_error(self, rows: Windows, action: Tensor) -> Tensor:
         """L_trans,s,a: how far F is, after `action`, from the next state sent to the target.
 
+        As the other errors it is a mean over dimensions.
+
         F also sees the last changes of the state: those of the states that the source went through,
         sent to the target one by one.
 
@@ -213,9 +216,9 @@ class StateTraining:
         mapped = self.maps.to_target(torch.cat((after - to_come, after), dim=1))
         steps = mapped.diff(dim=1)
         context = model.features[0].expand(len(action), -1)
-        mean, _ = model.predict(mapped[:, -2], action, steps[:, :-1], context)
-        error: Tensor = (mean - scale(steps[:, -1]))[:, scale.moves].abs().mean()
-        return error
+        mean, log_variance = model.predict(mapped[:, -2], action, steps[:, :-1], context)
+        errors = distances(mean, log_variance, scale(steps[:, -1]), self.config.loss)
+        return errors[:, scale.moves].mean()
 
     def total(self, losses: MapLosses) -> Tensor:
         """The weighed sum of the losses."""

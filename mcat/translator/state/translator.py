@@ -84,7 +84,7 @@ def fit_state(
     model, forward = train_context([target], config.context, seed=seed, quiet=quiet)
     training = StateTraining(model, source, target, correspondence, config, seed=seed + 1)
     report = training.run(quiet=quiet)
-    report.curves["held-out error of the forward model"] = forward.curve
+    report.curves[forward.title] = forward.curve
     report.numbers |= {"forward steps": forward.steps, "forward error": forward.error}
     report.forward_error = forward.per_dimension
     return StateTranslator(training.maps, report)

@@ -51,7 +51,7 @@ STRONG, WEAK = Gain(2.5), Gain(0.75, 180.0)
 
 
 class PointMasses:
-    """Several in lockstep, with what `roll_out` and `episode_returns` use of `TaskVectorEnv`.
+    """Several in lockstep, with what `roll_out` and `episode_outcomes` use of `TaskVectorEnv`.
 
     The state is the velocity. A step earns up to 1, the nearer to the wanted one the more, and
     costs its effort; it is paid every `DELAY` steps.

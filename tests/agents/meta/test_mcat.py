@@ -166,6 +166,40 @@ def test_a_round_of_ten_is_held_out_and_never_trained_on(monkeypatch):
         assert np.array_equal(training[task].observations[::HORIZON], others)
 
 
+def test_nothing_is_held_out_if_told_so(monkeypatch):
+    """As printed: C and F see every round; their error is then of nothing."""
+    config = replace(TINY, good_enough=0.0, context=replace(TINY.context, hold_out=False),
+                     replay_capacity=10**6)  # fmt: skip
+    agent = mcat(config, rounds=0)
+    rounds = [random_round(agent.task_set, number) for number in range(3)]
+    for new in rounds:
+        agent.remember(new)
+    seen = []
+    real = agent.models.learn
+    monkeypatch.setattr(agent.models, "learn", lambda training, held_out, on_progress: seen.append(
+        (training, held_out)) or real(training, held_out, on_progress))  # fmt: skip
+    found = agent._learn_dynamics(no_progress)
+    ((training, held_out),) = seen
+    assert held_out == []
+    assert [len(episodes) for episodes in training] == [3 * HORIZON] * 2
+    assert found["model/forward_steps"] == config.context.max_steps
+    assert np.isnan(found["model/forward_error"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": replace(TINY.context, hold_out=False)}, "whether F is good_enough"),
+        ({"context": replace(TINY.context, cut_below=0.1)}, "good_enough is its like here"),
+        ({"action": replace(TINY.action, rates=(3e-4, 1e-5))}, "of a training with an end"),
+        ({"action": replace(TINY.action, fresh_starts=3)}, "of a training with an end"),
+    ],
+)
+def test_switches_that_make_no_sense_while_acting_are_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        replace(TINY, good_enough=None, **changes)
+
+
 def _progress():
     from mcat.translator.online import ForwardProgress
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mcat.agents.evaluation import episode_returns
+from mcat.agents.evaluation import episode_outcomes
 from mcat.agents.meta.updates import encode_all
 from mcat.agents.networks import MLP
 from mcat.agents.policies.context_policy import ContextPolicy, Window
@@ -252,7 +252,7 @@ def test_a_policy_that_is_rolled_out_twice_begins_twice():
         seed = np.random.SeedSequence(5)
         (episode,) = roll_out(task_set.make([0]), own, seed=seed, noise=(0.0, 0.0), episodes=1)
         rounds.append(episode["actions"])
-        returns = [episode_returns(task_set.make([0]), own, 7)[0] for _ in range(2)]
+        returns = [episode_outcomes(task_set.make([0]), own, 7).returns[0] for _ in range(2)]
         assert returns[0] == returns[1]
     assert np.array_equal(*rounds)
 

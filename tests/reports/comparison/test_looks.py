@@ -125,7 +125,7 @@ def test_rows_say_what_each_run_earned_where_and_by_what(tmp_path):
     steps, earned = 10_000 * last, 200.0 + last
     assert rows[last] == (
         "transfer", "MCAT", "ant-cripple", 4, task_set.test[0], "test", steps, earned, 5, None,
-        None, "node1", "abc", 2, "done",
+        None, "node1", "abc", 2, "done", None,
     )  # fmt: skip
     assert rows[-1][5:11] == ("test", 200, None, 5, 9, None)
     assert rows[-1].state == "diverged"

@@ -299,7 +299,7 @@ def test_equal_seeds_give_equal_translators(pair, limbs):
 
 def test_the_original_numbers():
     """Zhang et al.'s, not those that the MCAT paper prints for them."""
-    same, spaces = CycleConfig.paper(), SpacesCycleConfig.paper()
+    same, spaces = CycleConfig.original(), SpacesCycleConfig.paper()
     assert (same.steps, same.batch_size, same.pool) == (30 * 3000, 32, 256)
     assert (same.dynamics_weight, same.domain_weight, same.adversarial_weight) == (20, 1, 1)
     assert (spaces.rounds, spaces.turn_steps, spaces.batch_size, spaces.pool) == (3, 7000, 32, 128)

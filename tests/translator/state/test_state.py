@@ -10,7 +10,7 @@ import torch
 from mcat.datasets import EpisodeStore
 from mcat.errors import DataError, UsageError
 from mcat.translator.configs import ContextConfig, StateConfig
-from mcat.translator.context import ContextModel, train_context
+from mcat.translator.context import ContextModel, bounded_log_variance, train_context
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.state.correspondence import (
     CORRESPONDENCES,
@@ -244,6 +244,17 @@ def test_losses_by_hand(by_hand):
     training.config = config
     total = 30 * 4 + 30 * 2.25 + 100 * (0.06 + 0.4 + 0.5 * 0.2) + 2 * 0.25
     assert training.total(losses).item() == pytest.approx(total)
+
+
+def test_the_likelihood_by_hand(by_hand):
+    """L_trans,s,a as printed: F is off by 0.06, its variance that of an output of 0."""
+    training, rows = by_hand
+    training.config = dataclasses.replace(training.config, loss="nll")
+    with torch.no_grad():
+        training.maps.action[-1].bias.fill_(0.6)
+    spread = bounded_log_variance(torch.zeros(1)).item()
+    found = training.losses(rows, torch.tensor([[0.5]])).transition.item()
+    assert found == pytest.approx(0.06**2 * np.exp(-spread) + spread, abs=1e-6)
 
 
 def test_saved_and_loaded_to_the_bit(tiny, mirrored, tmp_path):

@@ -1,0 +1,202 @@
+"""Policies that others' programs trained, as files of ours."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from mcat.agents.policies.foreign.bounds import Bounds
+from mcat.errors import DataError
+from mcat.formats import require_format, stamp
+from mcat.safe_io import StrPath
+from mcat.tensor_files import Arrays, digest, load_safetensors, save_safetensors
+from mcat.types import require_observations
+
+FORMAT, KIND = 1, "imported policy"
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "silu": nn.SiLU,
+    "leakyrelu": nn.LeakyReLU,
+}
+
+
+class Scaling(NamedTuple):
+    """How observations are scaled before the network sees them: `(obs - mean) / std`, clipped.
+
+    Attributes:
+        mean: `(obs,)`.
+        std: `(obs,)`, with what keeps it from zero.
+        clip: Scaled observations lie between -clip and clip.
+    """
+
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    clip: float
+
+    def __call__(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Observations as the network knows them."""
+        scaled = (rows.astype(np.float64) - self.mean) / self.std
+        return np.clip(scaled, -self.clip, self.clip).astype(np.float32)
+
+
+class ImportedPolicy:
+    """A network that gives actions in the units of its own machine.
+
+    Args:
+        network: Linear layers with one kind of activation between them.
+        bounds: Of its actions.
+        activation: One of `ACTIVATIONS`.
+        squashed: Whether tanh of the last layer is stretched to the bounds; if not it is cut there.
+        scaling: Of observations, if there is any.
+        metadata: Where it comes from, as JSON types.
+
+    Attributes:
+        sha256: Tells it from others.
+    """
+
+    def __init__(
+        self,
+        network: nn.Sequential,
+        bounds: Bounds,
+        *,
+        activation: str,
+        squashed: bool,
+        scaling: Scaling | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> None:
+        self.network, self.bounds = network.requires_grad_(False), bounds
+        self.activation, self.squashed, self.scaling = activation, squashed, scaling
+        self.metadata = metadata or {}
+        self.sha256 = digest(self.arrays(), f"{activation} {squashed}")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The widths of its layers, observations first and actions last."""
+        layers = [layer for layer in self.network if isinstance(layer, nn.Linear)]
+        return (layers[0].in_features, *(layer.out_features for layer in layers))
+
+    @property
+    def observation_size(self) -> int:
+        """Numbers in an observation."""
+        return self.sizes[0]
+
+    @property
+    def action_size(self) -> int:
+        """Numbers in an action."""
+        return self.sizes[-1]
+
+    @torch.no_grad()
+    def __call__(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:
+        """The deterministic actions; one observation `(obs,)` gives one action `(act,)`.
+
+        Raises:
+            UsageError: if the observations have another shape.
+            DataError: if one is NaN or infinite.
+        """
+        rows = require_observations(obs, self.observation_size)
+        if self.scaling is not None:
+            rows = self.scaling(rows)
+        out = self.network(torch.from_numpy(rows))
+        low, high = self.bounds
+        actions: NDArray[np.float32] = out.numpy()
+        if self.squashed:
+            actions = low + np.float32(0.5) * (torch.tanh(out).numpy() + 1) * (high - low)
+        actions = np.clip(actions, low, high)
+        return actions if np.ndim(obs) == 2 else actions[0]
+
+    def arrays(self) -> Arrays:
+        """All numbers, by the names they have in a file."""
+        found: Arrays = {
+            f"network.{name}": tensor.numpy() for name, tensor in self.network.state_dict().items()
+        }
+        found |= {"low": self.bounds.low, "high": self.bounds.high}
+        if self.scaling is not None:
+            clip = np.array([self.scaling.clip])
+            found |= {"mean": self.scaling.mean, "std": self.scaling.std, "clip": clip}
+        return found
+
+    def save(self, path: StrPath, *, overwrite: bool = False) -> None:
+        """Write it as one safetensors file."""
+        header = {
+            **stamp(FORMAT),
+            "kind": KIND,
+            "sizes": list(self.sizes),
+            "activation": self.activation,
+            "squashed": self.squashed,
+        }
+        save_safetensors(path, self.arrays(), self.metadata | header, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, path: StrPath) -> ImportedPolicy:
+        """Read one; nothing is allocated before sizes and arrays fit.
+
+        Raises:
+            MissingInputError: if it is not there.
+            DataError: if it is damaged or something else.
+        """
+        arrays, header = load_safetensors(path)
+        if header.get("kind") != KIND:
+            raise DataError(f"{path}: not a policy of mcat policies import")
+        require_format(header, FORMAT, path)
+        try:
+            sizes, activation, squashed = (
+                header[key] for key in ("sizes", "activation", "squashed")
+            )
+            if activation not in ACTIVATIONS or type(squashed) is not bool:
+                raise ValueError("no such network")
+            wanted = _shapes(sizes, scaled="mean" in arrays)
+            found = {name: (array.shape, array.dtype.str) for name, array in arrays.items()}
+            if wanted != found:
+                raise ValueError("other arrays")
+            low, high = arrays["low"], arrays["high"]
+            if not (low < high).all() or not (arrays.get("std", np.ones(1)) > 0).all():
+                raise ValueError("no bounds or scale")
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+            raise DataError(f"{path}: its header does not describe its arrays") from error
+        scaling = None
+        if "mean" in arrays:
+            scaling = Scaling(arrays["mean"], arrays["std"], float(arrays["clip"][0]))
+        weights = [arrays[f"network.{2 * n}.weight"] for n in range(len(sizes) - 1)]
+        biases = [arrays[f"network.{2 * n}.bias"] for n in range(len(sizes) - 1)]
+        return cls(
+            layered(list(zip(weights, biases, strict=True)), activation),
+            Bounds(low, high),
+            activation=activation,
+            squashed=squashed,
+            scaling=scaling,
+            metadata=header,
+        )
+
+
+def layered(
+    layers: list[tuple[NDArray[np.float32], NDArray[np.float32]]], activation: str
+) -> nn.Sequential:
+    """Linear layers of these weights and biases, with an activation after each but the last."""
+    modules: list[nn.Module] = []
+    for weight, bias in layers:
+        layer = nn.Linear(weight.shape[1], weight.shape[0])
+        layer.load_state_dict({"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)})
+        modules += [layer, ACTIVATIONS[activation]()]
+    return nn.Sequential(*modules[:-1])
+
+
+def _shapes(sizes: list[int], *, scaled: bool) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shapes and types that the arrays of a file must have."""
+    if len(sizes) < 2 or not all(type(size) is int and size > 0 for size in sizes):
+        raise ValueError("no sizes")
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        found[f"network.{2 * layer}.weight"] = (outputs, inputs), "<f4"
+        found[f"network.{2 * layer}.bias"] = (outputs,), "<f4"
+    found |= dict.fromkeys(("low", "high"), ((sizes[-1],), "<f4"))
+    if scaled:
+        found |= dict.fromkeys(("mean", "std"), ((sizes[0],), "<f8"))
+        found["clip"] = (1,), "<f8"
+    return found
