@@ -159,6 +159,7 @@ def compared(sweep: Sweep) -> list[ComparedRun]:
                     state="waiting" if state.state in ("blocked", "stopped") else state.state,
                     attempts=ending.attempts if ending else 1,
                     failure=ending.line if ending and state.state != "done" else "",
+                    where=run.where,
                 )
             )
     if not found:

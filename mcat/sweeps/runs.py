@@ -47,6 +47,7 @@ class PlannedRun:
         steps: How many it shall have made; None where the command counts none.
         needs: The names of the runs whose results it takes.
         config: What the command makes of its arguments.
+        where: What it is tried with, apart from family and seed, such as "delay 200".
     """
 
     name: str
@@ -57,6 +58,7 @@ class PlannedRun:
     steps: int | None
     needs: tuple[str, ...]
     config: dict[str, Any]
+    where: str = ""
 
     def command_line(self, folder: Path, cpus: int) -> list[str]:
         """What to start: it begins the run, goes on with it or finds it done."""
@@ -132,6 +134,11 @@ def _definite(
         steps=int(config["steps"]) if counts else None,
         needs=needs,
         config=config,
+        where=", ".join(
+            f"{key.rpartition('.')[2].replace('_', ' ')} {point.settings[key]}"
+            for key in point.axes
+            if key not in ("family", "env", "seed")
+        ),
     )
 
 

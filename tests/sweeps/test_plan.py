@@ -66,6 +66,12 @@ def test_names_follow_from_what_is_run_not_from_how_far_or_how_it_is_said():
     }
 
 
+def test_other_axes_than_family_and_seed_are_places_of_their_own():
+    runs = planned(PLAN.replace('seed = "0-2"', "seed = [0]\ndelay = [200, 500]"))
+    assert {run.where for run in runs} == {"delay 200", "delay 500"}
+    assert {run.where for run in planned(PLAN)} == {""}
+
+
 INPUTS = """
 command = "translate"
 [common]

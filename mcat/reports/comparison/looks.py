@@ -128,7 +128,7 @@ def families_of(runs: Sequence[ComparedRun]) -> tuple[FamilyRuns, ...]:
     """Runs by family, in the order in which they come."""
     members: dict[str, list[ComparedRun]] = {}
     for run in runs:
-        members.setdefault(run.run.record.family, []).append(run)
+        members.setdefault(run.family, []).append(run)
     return tuple(_family(name, own) for name, own in members.items())
 
 

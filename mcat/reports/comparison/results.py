@@ -33,6 +33,8 @@ class ComparedRun:
             as far as it came.
         attempts: How often it was started.
         failure: The last line it said, if it ended badly.
+        where: What else than the family it is compared on, such as "delay 200": variants are
+            compared there by themselves.
     """
 
     run: LearningRun
@@ -40,6 +42,13 @@ class ComparedRun:
     state: str = "done"
     attempts: int = 1
     failure: str = ""
+    where: str = ""
+
+    @property
+    def family(self) -> str:
+        """What it is compared on."""
+        family = self.run.record.family
+        return f"{family}, {self.where}" if self.where else family
 
     @property
     def cpu_is_measured(self) -> bool:
@@ -153,7 +162,7 @@ def result_rows(runs: Sequence[ComparedRun], sweep: str) -> Iterator[Row]:
                 yield Row(
                     sweep=sweep,
                     variant=compared.variant,
-                    family=record.family,
+                    family=compared.family,
                     seed=record.seed,
                     task=task,
                     split=split,

@@ -1,6 +1,7 @@
 """What runs had earned at equal steps and at equal CPU seconds, and the rows of results."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,3 +153,15 @@ def test_folders_are_variants_by_what_was_changed(tmp_path):
     assert [run.variant for run in runs] == ["x", "x", "y"]
     assert {run.state for run in runs} == {"done"}
     assert compared_runs([runs[2].run])[0].variant == "fast, no transfer, no mirror"
+
+
+def test_a_family_is_compared_by_itself_wherever_else_runs_differ():
+    runs = [
+        replace(made_up(variant, 0, (1.0, value)), where=where)
+        for variant, where, value in [("a", "delay 200", 5.0), ("b", "delay 200", 6.0),
+                                      ("a", "delay 500", 2.0), ("b", "delay 500", 4.0)]
+    ]  # fmt: skip
+    few, many = families_of(runs)
+    assert (few.name, many.name) == ("ant-cripple, delay 200", "ant-cripple, delay 500")
+    assert many.scores("test", 200) == {"a": {0: 2.0}, "b": {0: 4.0}}
+    assert not few.repeated
