@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -11,7 +12,9 @@ from dataclasses import replace
 import pytest
 
 from mcat.cli import run
+from mcat.sweeps.endings import write_ending
 from mcat.sweeps.runs import PlannedRun
+from tests.reports.learning.run_folders import write_run as learned
 from tests.sweeps.small import as_script, planned, small_sweep, write_run
 
 SMOKE = ["--set", "preset=smoke", "--set", "steps=500", "--grid", "seed=0-1"]
@@ -103,3 +106,53 @@ def test_status_of_five_hundred_runs_is_quick(folder):
                    stdout=subprocess.DEVNULL)  # fmt: skip
     print(f"mcat sweep status of 500 runs: {time.monotonic() - started:.2f} s")
     assert time.monotonic() - started < 10
+
+
+@pytest.fixture
+def compared(folder):
+    """A sweep of six runs that learned something, one of them diverged, one not begun."""
+    runs = [
+        replace(planned(f"{name}-{seed}", variant=name), command="metatrain")
+        for seed in range(3)
+        for name in ("without", "with")
+    ]
+    sweep = small_sweep(folder / "sweeps" / "small", *runs)
+    for number, one in enumerate(runs[:-1]):
+        gain = 100.0 * (one.variant == "with") + number
+        earned = (5, 100.0, 50.0), (10, 300.0, 200.0 + gain)
+        learned(sweep.out(one), family="hopper-size", seed=number // 2, evaluations=earned)
+        (sweep.out(one) / "result.json").write_text(json.dumps({"step": 10}))
+    (sweep.out(runs[0]) / "result.json").unlink()
+    write_ending(sweep, runs[0], 4, made=False)
+    return sweep
+
+
+def test_report_says_what_came_out_so_far(compared, folder, capsys):
+    assert run(["sweep", "report", "small"]) == 0
+    paths = capsys.readouterr().out.split()
+    assert paths[-1] == str(compared.folder / "report" / "report.html")
+    page = (compared.folder / "report" / "report.html").read_text()
+    assert "“with”" in page
+    assert "too few seeds" in page  # of one variant only two have come so far
+    rows = list(csv.DictReader((compared.folder / "report" / "results.csv").open()))
+    assert {row["state"] for row in rows} == {"done", "diverged"}
+    assert len(rows) == 5 * 7  # five runs of five training and two test tasks
+    assert run(["sweep", "report", "small", "--out", "elsewhere", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1] == "elsewhere/report.html"
+
+
+def test_report_takes_folders_of_any_runs(compared, folder, capsys):
+    folders = [str(path) for path in sorted((compared.folder / "runs").iterdir())]
+    assert run(["sweep", "report", *folders]) == 0
+    assert (folder / "report" / "report.html").is_file()
+
+
+def test_report_refuses_what_has_nothing_to_say(folder, capsys):
+    small_sweep(folder / "sweeps" / "small", planned("a"))
+    assert run(["sweep", "report", "small"]) == 66
+    assert "no run of small has begun yet" in capsys.readouterr().err
+    small_sweep(folder / "sweeps" / "logs", replace(planned("a"), command="collect"))
+    assert run(["sweep", "report", "logs"]) == 2
+    assert "small trains nothing" in capsys.readouterr().err
+    assert run(["sweep", "report", "a", "b", "--every", "5"]) == 2
+    assert "--every waits for the runs of a sweep" in capsys.readouterr().err
