@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mcat.sweeps.folder import Sweep
 
-ORDER: tuple[State, ...] = ("done", "running", "waiting", "blocked", "stopped", "failed",
+ORDER: tuple[State, ...] = ("done", "running", "queued", "waiting", "blocked", "stopped", "failed",
                             "diverged")  # fmt: skip
 MOST_LINES = 20  # single runs in a live table
 

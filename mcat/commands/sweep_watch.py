@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mcat.reports.comparison.results import ComparedRun
     from mcat.sweeps.folder import Sweep
 
+_GOES_ON = {"running", "queued", "waiting", "blocked"}  # states of runs that may still earn more
+
 
 @click.command(
     cls=Explained,
@@ -30,15 +32,16 @@ if TYPE_CHECKING:
 def status(name: str, watch: bool, each: bool, as_json: bool) -> None:
     """Show how far the runs of a sweep have come, from any machine that sees its folder."""
     from mcat.commands import sweep_table
+    from mcat.sweeps.slurm import with_queue
     from mcat.sweeps.state import counts, look
 
     found = open_named(name)
     if watch:
         with sweep_table.Watcher(f"sweep {found.name}") as watcher:
-            while {"running", "waiting", "blocked"} & counts(states := look(found)).keys():
+            while _GOES_ON & counts(states := with_queue(found, look(found))).keys():
                 watcher(states)
                 time.sleep(2)
-    sweep_table.print_states(found, look(found), as_json=as_json, each=each)
+    sweep_table.print_states(found, with_queue(found, look(found)), as_json=as_json, each=each)
 
 
 @click.command(
@@ -184,7 +187,7 @@ def _write(
 def _goes_on(sweep: Sweep) -> bool:
     from mcat.sweeps.state import counts, look
 
-    return bool({"running", "waiting", "blocked"} & counts(look(sweep, detailed=False)).keys())
+    return bool(_GOES_ON & counts(look(sweep, detailed=False)).keys())
 
 
 def _sweep_of(names: Sequence[str]) -> Sweep | None:

@@ -12,13 +12,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mcat.errors import MissingInputError, UsageError, printable
 from mcat.safe_io import io_errors, new_file
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import PlannedRun
-from mcat.sweeps.state import look
+from mcat.sweeps.state import RunState, look
 
 WARNING = 120  # seconds from the signal to the time limit
 
@@ -135,6 +135,17 @@ def queued(sweep: Sweep) -> dict[str, str]:
     jobs = {name: number for number, name in found}
     runs = {job_name(sweep, run): run.name for run in sweep.runs}
     return {runs[name]: number for name, number in jobs.items() if name in runs}
+
+
+def with_queue(sweep: Sweep, states: Sequence[RunState]) -> list[RunState]:
+    """The same states, with "queued" for what waits in Slurm's queue."""
+    names = queued(sweep)
+    return [
+        replace(state, state="queued")
+        if state.state in ("waiting", "blocked") and state.run.name in names
+        else state
+        for state in states
+    ]
 
 
 def cancel_waiting(sweep: Sweep, names: Sequence[str]) -> None:

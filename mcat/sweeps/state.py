@@ -21,7 +21,7 @@ from mcat.sweeps.endings import Ending, read_ending
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import FILES, PlannedRun
 
-State = Literal["done", "running", "waiting", "blocked", "stopped", "failed", "diverged"]
+State = Literal["done", "running", "queued", "waiting", "blocked", "stopped", "failed", "diverged"]
 STALLED = 5.0  # times as long without a new row as a row takes
 
 

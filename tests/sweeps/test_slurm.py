@@ -84,9 +84,15 @@ def test_what_is_missing_is_queued_once_after_its_inputs(tmp_path, cluster):
     assert (tmp_path / "s" / "slurm").stat().st_mode & 0o077 == 0
     assert slurm.submit(sweep, SlurmOptions()) == {}  # all are in the queue
     assert slurm.queued(sweep) == {"a": "1", "b": "2", "c": "3"}
+    assert [s.state for s in slurm.with_queue(sweep, look(sweep))] == ["queued"] * 3
     slurm.cancel_waiting(sweep, ["b"])
     assert Path(f"{cluster}.cancelled").read_text() == "--state=PENDING 2\n"
     cluster.write_text("")  # all have ended, one with a result
+    assert [s.state for s in slurm.with_queue(sweep, look(sweep))] == [
+        "waiting",
+        "blocked",
+        "waiting",
+    ]
     (tmp_path / "s" / "runs" / "a").mkdir(parents=True)
     (tmp_path / "s" / "runs" / "a" / "result.json").write_text(json.dumps({"step": 10}))
     assert slurm.submit(sweep, SlurmOptions()) == {"b": "1", "c": "2"}
