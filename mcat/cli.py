@@ -12,6 +12,7 @@ import click
 from mcat import __version__
 from mcat.commands import (
     data,
+    dataset,
     envs,
     evaluate,
     export,
@@ -46,7 +47,7 @@ def cli(debug: bool) -> None:
 cli.add_command(envs.envs)
 cli.add_command(envs.render)
 cli.add_command(data.collect)
-cli.add_command(data.dataset)
+cli.add_command(dataset.dataset)
 cli.add_command(train.train)
 cli.add_command(policies.policies)
 cli.add_command(translate.translate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
 from hashlib import sha256
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 from mcat.cli import run
-from mcat.datasets import EpisodeStore, write_dataset
+from mcat.datasets import EpisodeStore, load, write_dataset
 from tests.datasets.foreign_files import reseal
 from tests.datasets.test_foreign import make_log, to_csv
+from tests.datasets.test_interop import assert_same
 from tests.transfer.transfer_logs import own_robot
 
 
@@ -154,6 +156,76 @@ def test_export_of_what_is_not_its_task(here, capsys):
     code, _, err = mcat("dataset export-minari a.h5 --id a/b-v0 --root out", capsys)
     assert code == 2
     assert "two letters at least" in err
+
+
+def test_export_through_every_format_and_back(here, capsys):
+    pytest.importorskip("pyarrow")
+    write_dataset("a.h5", own_robot(0), {"rate_hz": 25})
+    before = "a.h5"
+    for after in ("b.csv", "c.parquet", "d", "e.h5"):
+        code, out, err = mcat(f"dataset export {before} --out {after}", capsys)
+        assert (code, out) == (0, f"{after}\n")
+        assert err.startswith("exporting: ") == (after != "e.h5")
+        store, metadata = load(after)
+        assert_same(store, own_robot(0))
+        assert metadata["rate_hz"] == 25
+        before = after
+    assert mcat("dataset export a.h5 --out f.csv --quiet --rate 10", capsys) == (0, "f.csv\n", "")
+    assert load("f.csv")[1]["rate_hz"] == 10
+    assert sorted(path.name for path in here.iterdir()) == [
+        "a.h5", "b.csv", "c.parquet", "d", "e.h5", "f.csv",
+    ]  # fmt: skip
+
+
+def test_export_replaces_only_when_asked(here, capsys):
+    pytest.importorskip("pyarrow")
+    for name in ("b.csv", "b.parquet", "b.h5"):
+        (here / name).write_text("precious")
+    (here / "b").mkdir()
+    for name in ("b.csv", "b.parquet", "b.h5", "b"):  # before the input is looked at
+        code, _, err = mcat(f"dataset export missing.h5 --out {name}", capsys)
+        assert code == 73
+        assert err.startswith(f"error: {name} exists already: pass --overwrite")
+    write_dataset("a.h5", own_robot(0), {"rate_hz": 25})
+    code, _, err = mcat("dataset export a.h5 --out b --overwrite", capsys)
+    assert (code, err) == (73, "error: b is no LeRobot data set and will not be replaced\n")
+    assert (here / "b.csv").read_text() == "precious"
+    assert mcat("dataset export a.h5 --out b.csv --overwrite", capsys)[0] == 0
+    assert_same(load("b.csv")[0], own_robot(0))
+
+
+def test_export_of_what_makes_no_sense(here, capsys):
+    write_dataset("a.h5", own_robot(0), {})
+    code, _, err = mcat("dataset export a.h5 --out b.xlsx", capsys)
+    assert code == 2
+    assert err == "error: --out b.xlsx: name it b.csv, .parquet or .h5, or b for a LeRobot folder\n"
+    code, _, err = mcat("dataset export a.h5 --out b", capsys)
+    assert code == 2
+    assert "LeRobot needs the steps a second, which this data set lacks: pass --rate" in err
+    assert mcat("dataset export a.h5 --out b --rate 0", capsys)[0] == 2
+    assert mcat("dataset export missing.h5 --out b.csv", capsys)[0] == 66
+    assert mcat("dataset export a.h5 --out nowhere/b.csv", capsys)[0] == 73
+    assert [path.name for path in here.iterdir()] == ["a.h5"]
+
+
+@pytest.mark.parametrize("out", ["b.csv", "b.parquet", "b"])
+def test_export_on_a_full_disk_leaves_nothing(here, out):
+    pytest.importorskip("pyarrow")
+    write_dataset("a.h5", own_robot(0), {"rate_hz": 25})
+    command = [sys.executable, "-m", "mcat", "dataset", "export", "a.h5", "--out", out]
+    limit = (3000, 3000)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+    )
+    assert done.returncode == 74
+    assert "error: cannot write " in done.stderr
+    assert "File too large" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in here.iterdir()] == ["a.h5"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`mcat collect` and `mcat dataset`."""
+"""`mcat collect`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,11 @@ from mcat.commands.options import (
     translator_options,
     workers_option,
 )
-from mcat.commands.tables import print_table
 from mcat.envs.families import family
-from mcat.errors import DataError, McatError, UsageError, counted, printable
+from mcat.errors import UsageError, counted
 from mcat.safe_io import io_errors
 
 if TYPE_CHECKING:
-    from mcat.datasets import Episodes
     from mcat.datasets.collect import CollectSummary
 
 
@@ -194,158 +192,3 @@ def _print_summary(summary: CollectSummary) -> None:
         err=True,
     )
     click.echo(summary.path)
-
-
-@click.group()
-def dataset() -> None:
-    """Look at, check and convert data sets.
-
-    FILE may be one of ours, a D4RL file, a Minari id or folder, or a .csv, .csv.gz, .parquet or
-    .npz log.
-    """
-
-
-@dataset.command()
-@click.argument("source", metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def info(source: str, as_json: bool) -> None:
-    """Show what is in a data set and where it comes from."""
-    from mcat.datasets import load
-
-    store, metadata = load(source)
-    facts = _facts(store, metadata)
-    if as_json:
-        click.echo(json.dumps({**facts, "metadata": metadata}, indent=2))
-        return
-    told = {
-        key: value if isinstance(value, str) else json.dumps(value)
-        for key, value in metadata.items()
-        if key not in (*facts, *_TOLD_OTHERWISE)
-    }
-    print_table(source, [("", ""), *_in_words(facts, metadata).items(), *told.items()])
-
-
-# Parts of the metadata that `info` words differently, or that say again what others say.
-_TOLD_OTHERWISE = ("has_rewards", "ignored_columns", "time_findings", "config")
-
-
-def _facts(store: Episodes, metadata: dict[str, Any]) -> dict[str, Any]:
-    """What the episodes are, in numbers."""
-    from mcat.datasets.checks import has_rewards, rate_hz
-
-    returns = store.episode_returns()
-    return {
-        "transitions": len(store),
-        "episodes": store.num_episodes,
-        "observation_size": store.observation_size,
-        "action_size": store.action_size,
-        "episode_length": {"min": int(store.lengths.min()), "max": int(store.lengths.max())},
-        "returns": {
-            "min": float(returns.min()),
-            "mean": float(returns.mean()),
-            "max": float(returns.max()),
-        }
-        if has_rewards(metadata)
-        else None,
-        "action_range": [float(store.actions.min()), float(store.actions.max())],
-        "rate_hz": rate_hz(metadata),
-        "memory_bytes": store.nbytes,
-    }
-
-
-def _in_words(facts: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]:
-    """The facts for people."""
-    shortest, longest = facts["episode_length"].values()
-    low, high = facts["action_range"]
-    returns = facts["returns"]
-    if returns is None:
-        gained = "no rewards"
-    elif not any(returns.values()):
-        gained = "0 in every episode"
-    else:
-        numbers = " / ".join(f"{value:,.1f}" for value in returns.values())
-        gained = f"{numbers} (min / mean / max)"
-    outside = ", outside [-1, 1]: scale them to it" if max(-low, high) > 1 + 1e-6 else ""
-    words = {
-        "transitions": f"{facts['transitions']:,}",
-        "episodes": f"{facts['episodes']:,}",
-        "observation size": f"{facts['observation_size']}",
-        "action size": f"{facts['action_size']}",
-        "episode length": f"{shortest} to {longest}",
-        "return": gained,
-        "actions": f"{low:.4g} to {high:.4g}{outside}",
-        "memory": f"{facts['memory_bytes'] / 1e6:.1f} MB",
-    }
-    if facts["rate_hz"]:
-        odd = ", with gaps or disorder: see mcat dataset check"
-        words["rate"] = f"{facts['rate_hz']:g} Hz{odd if metadata.get('time_findings') else ''}"
-    if isinstance(ignored := metadata.get("ignored_columns"), list) and ignored:
-        words["not read"] = ", ".join(map(str, ignored))
-    return words
-
-
-@dataset.command()
-@click.argument("sources", metavar="FILE...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line per file.")
-def check(sources: tuple[str, ...], as_json: bool) -> None:
-    """Check data sets: damage, NaN, constant columns, short or repeated episodes, bounds, times.
-
-    Every file is looked at, also after one that cannot be read. Safe for files from strangers: they
-    are parsed in a process of their own, with limits.
-    """
-    errors: list[McatError] = []
-    for source in sources:
-        try:
-            _check_one(source, as_json=as_json)
-        except McatError as error:
-            errors.append(error)
-    for other in errors[1:]:
-        click.echo(f"error: {printable(other)}", err=True)
-    if errors:
-        raise errors[0]
-
-
-def _check_one(source: str, *, as_json: bool) -> None:
-    from mcat.datasets import check as find
-    from mcat.datasets import load
-    from mcat.datasets.checks import has_rewards
-
-    store, metadata = load(source, trust_seal=False)
-    findings = find(store, metadata)
-    if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "file": source,
-                    "transitions": len(store),
-                    "episodes": store.num_episodes,
-                    "has_rewards": has_rewards(metadata),
-                    "findings": [asdict(finding) for finding in findings],
-                }
-            )
-        )
-    else:
-        odd = sum(finding.severity != "note" for finding in findings)
-        click.echo(
-            f"{source}: {len(store):,} transitions in {counted(store.num_episodes, 'episode')},"
-            f"{'' if has_rewards(metadata) else ' no rewards,'} {counted(odd, 'finding')}"
-        )
-        for finding in findings:
-            click.echo(f"  {finding}")
-    if errors := sum(finding.severity == "error" for finding in findings):
-        raise DataError(f"{source}: {counted(errors, 'finding')} would spoil training")
-
-
-@dataset.command("export-minari")
-@click.argument("source", metavar="FILE")
-@click.option("--id", "dataset_id", required=True, metavar="NAME-vN",
-              help="Minari's name for it, such as mcat/ant/cripple3-v0.")  # fmt: skip
-@click.option("--root", type=click.Path(path_type=Path), default=None,
-              help="Minari's folder (default: $MINARI_DATASETS_PATH or its own).")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace a data set of that name.")
-def export(source: str, dataset_id: str, root: Path | None, overwrite: bool) -> None:
-    """Write a data set that Minari loads, environment included."""
-    from mcat.datasets import export_minari, load
-
-    store, metadata = load(source)
-    click.echo(export_minari(store, metadata, dataset_id, root=root, overwrite=overwrite))

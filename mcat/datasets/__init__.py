@@ -12,8 +12,11 @@ from mcat.lazy import on_first_use
 if TYPE_CHECKING:
     from mcat.datasets.checks import Problem, check
     from mcat.datasets.episodes import EpisodeStore
+    from mcat.datasets.exports import export_table
     from mcat.datasets.hdf5 import read_dataset, write_dataset
     from mcat.datasets.interop import export_minari, import_minari, load
+    from mcat.datasets.lerobot import import_lerobot
+    from mcat.datasets.lerobot_export import export_lerobot
     from mcat.datasets.tables import read_csv
     from mcat.datasets.views import Episodes, Transitions
 
@@ -23,7 +26,10 @@ __all__ = [
     "Problem",
     "Transitions",
     "check",
+    "export_lerobot",
     "export_minari",
+    "export_table",
+    "import_lerobot",
     "import_minari",
     "load",
     "read_csv",
@@ -36,8 +42,11 @@ __getattr__ = on_first_use(
     {
         "checks": ("Problem", "check"),
         "episodes": ("EpisodeStore",),
+        "exports": ("export_table",),
         "hdf5": ("read_dataset", "write_dataset"),
         "interop": ("export_minari", "import_minari", "load"),
+        "lerobot": ("import_lerobot",),
+        "lerobot_export": ("export_lerobot",),
         "tables": ("read_csv",),
         "views": ("Episodes", "Transitions"),
     },

@@ -21,6 +21,7 @@ from mcat.safe_io import StrPath, open_input
 
 READERS = {
     "hdf5": untrusted.read_hdf5,
+    "lerobot": untrusted_tables.read_lerobot,
     "minari": untrusted.read_minari_file,
     "npz": untrusted_tables.read_npz,
     "parquet": untrusted_tables.read_parquet,

@@ -20,6 +20,7 @@ from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.foreign import assemble_arrays
 from mcat.datasets.hdf5 import facts, read_dataset
+from mcat.datasets.lerobot import import_lerobot, is_lerobot
 from mcat.datasets.tables import read_csv, read_parquet
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
@@ -45,7 +46,7 @@ def load(source: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStore, dic
 
     Args:
         source: A file of mcat or D4RL (.h5, .hdf5), a log (.csv, .csv.gz, .parquet, .npz), or the
-            folder or the id of a Minari data set.
+            folder or the id of a Minari data set, or the folder of a LeRobot data set.
         trust_seal: False parses even sealed files in a child process; see `read_dataset`.
     """
     store, metadata = _read(source, trust_seal=trust_seal)
@@ -55,6 +56,8 @@ def load(source: StrPath, *, trust_seal: bool = True) -> tuple[EpisodeStore, dic
 
 def _read(source: StrPath, *, trust_seal: bool) -> tuple[EpisodeStore, dict[str, Any]]:
     path = Path(source)
+    if is_lerobot(path):
+        return import_lerobot(path)
     if path.is_dir() or (_ID.fullmatch(str(source)) and not path.exists()):
         return import_minari(source)
     if not path.exists():

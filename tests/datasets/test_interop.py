@@ -311,6 +311,6 @@ def test_every_example_in_the_documentation_runs(tmp_path):
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     promised = re.findall(r"print\(.*?\)  # (.*)", code)
-    assert len(promised) == 4
+    assert len(promised) == 5
     for line in promised:
         assert line in run.stdout.splitlines()

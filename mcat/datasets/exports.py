@@ -1,0 +1,128 @@
+"""Data sets as tables for other programs: one row per step (CSV, Parquet)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mcat.datasets.checks import has_rewards, rate_hz
+from mcat.datasets.views import Episodes
+from mcat.errors import UsageError
+from mcat.progress import Progress
+from mcat.safe_io import StrPath, new_file
+
+# As our own files: compression gains little on such data. It also keeps a file from looking like
+# one that was made to inflate, which readers refuse.
+PARQUET: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+
+_BLOCK = 10_000  # rows written at a time
+
+
+def export_table(
+    store: Episodes,
+    metadata: Mapping[str, Any],
+    path: StrPath,
+    *,
+    overwrite: bool = False,
+    quiet: bool = True,
+) -> None:
+    """Write a table that `load` takes back, exact to the bit, whole or not at all.
+
+    Its columns are `episode`, `step`, `time` in seconds since the episode began if
+    `metadata["rate_hz"]` is known, `obs_0` …, `act_0` …, `next_obs_0` …, `reward` unless the source
+    had none, `terminal` and `timeout`.
+
+    Args:
+        store: The episodes.
+        metadata: What `load` gave.
+        path: The file; its name ends in .csv or .parquet.
+        overwrite: Replace a file that is there already.
+        quiet: Show no progress.
+
+    Raises:
+        CannotCreateError: if `path` exists and `overwrite` is false.
+        StorageError: if the disk is full.
+    """
+    write = _WRITERS.get(Path(path).suffix.lower())
+    if write is None:
+        raise UsageError(f"{path}: cannot tell its format, name it {' or '.join(_WRITERS)}")
+    columns = _columns(store, metadata)
+    with Progress("exporting", total=len(store), unit="rows", quiet=quiet) as progress:
+        write(path, columns, overwrite, progress)
+
+
+def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    episode, step = places(store)
+    columns: dict[str, NDArray[Any]] = {"episode": episode, "step": step}
+    rate = rate_hz(metadata)
+    if rate is not None:
+        columns["time"] = step / rate
+    vectors = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
+    for name, array in vectors.items():
+        columns |= {f"{name}_{n}": values for n, values in enumerate(store.column(array).T)}
+    if has_rewards(metadata):
+        columns["reward"] = store.rewards
+    return columns | {"terminal": store.terminals, "timeout": store.timeouts}
+
+
+def places(store: Episodes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The number of each row's episode, and of its step in it."""
+    lengths = store.lengths
+    episode = np.repeat(np.arange(store.num_episodes), lengths)
+    return episode, np.arange(len(store)) - np.repeat(store.episode_ends - lengths, lengths)
+
+
+def require_pyarrow(path: StrPath) -> None:
+    """Raise a `UsageError` if Parquet files can be neither read nor written here."""
+    if find_spec("pyarrow") is None:
+        raise UsageError(f"{path}: Parquet files need pyarrow: pip install pyarrow")
+
+
+def _write_csv(
+    path: StrPath, columns: Mapping[str, NDArray[Any]], overwrite: bool, progress: Progress
+) -> None:
+    # Nine digits tell every float32 from its neighbours.
+    kinds = ["%.9g" if values.dtype.kind == "f" else "%d" for values in columns.values()]
+    line = ",".join(kinds) + "\n"
+    with (
+        new_file(path, overwrite=overwrite) as part,
+        open(part, "x", encoding="utf-8", newline="") as file,
+    ):
+        file.write(",".join(columns) + "\n")
+        for first in range(0, progress.total, _BLOCK):
+            rows = np.column_stack([v[first : first + _BLOCK] for v in columns.values()])
+            file.write(line * len(rows) % tuple(rows.ravel().tolist()))
+            progress.advance(len(rows))
+
+
+def _write_parquet(
+    path: StrPath, columns: Mapping[str, NDArray[Any]], overwrite: bool, progress: Progress
+) -> None:
+    require_pyarrow(path)
+    import pyarrow
+    from pyarrow import parquet
+
+    blocks = math.ceil(progress.total / _BLOCK)
+    tables = (
+        pyarrow.table({n: v[k * _BLOCK : (k + 1) * _BLOCK] for n, v in columns.items()})
+        for k in range(blocks)
+    )
+    schema = pyarrow.table({name: values[:0] for name, values in columns.items()}).schema
+    # Python opens the file: its errors say what is wrong with the disk.
+    with (
+        new_file(path, overwrite=overwrite) as part,
+        open(part, "xb") as file,
+        parquet.ParquetWriter(file, schema, **PARQUET) as writer,
+    ):
+        for table in tables:
+            writer.write_table(table)
+            progress.advance(table.num_rows)
+
+
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
