@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -19,6 +19,7 @@ from mcat.reports.reproduction.page import write_reproduction
 from mcat.safe_io import read_json
 from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
 from mcat.translator.recipes import RECIPES
+from mcat.translator.state.correspondence import CORRESPONDENCES
 from mcat.workplaces import new_folder
 
 SOURCE, TARGET = (Task("halfcheetah", armature=a, horizon=40) for a in (0.1, 0.5))
@@ -155,6 +156,37 @@ def test_the_extension_follows_the_rule_for_logs():
         assert target.guess == "two-to-three-legs"
         assert source.policy[0] == target.policy[0] == ("mediocre" if steps > 50_000 else "good")
         assert target.noise == ((0.0, 0.0) if steps > 50_000 else (0.0, 0.5))
+
+
+def test_the_extension_gives_by_hand_what_the_paper_did():
+    """States for reach goals and actions for three legs; more only where the name says so."""
+    reach = [f"reach-goal{number}" for number in (1, 2, 3)]
+    by_hand = {}
+    for row in TABLES["extension"].rows:
+        guess = CORRESPONDENCES[row.map]
+        known = [field.name for field in fields(guess) if getattr(guess, field.name).any()]
+        by_hand[row.name] = {name.split("_")[0] for name in known}
+        assert len(known) == 2 * len(by_hand[row.name])  # there and back
+    assert by_hand == {
+        **{name: {"state"} for name in reach},
+        "three-legs": {"action"},
+        **{f"{name}-both": {"state", "action"} for name in (*reach, "three-legs")},
+    }
+
+
+def test_rows_with_both_by_hand_differ_in_nothing_else():
+    rows = {row.name: row for row in TABLES["extension"].rows}
+    for name, row in rows.items():
+        if not name.endswith("-both"):
+            both = rows[f"{name}-both"]
+            assert row.map.startswith(both.map)
+            assert (both.policy, both.methods) == (row.policy, row.methods)
+            translators = {"ours", "cycle"}  # which the paper did not have there
+            assert set(row.printed) - set(both.printed) == translators
+            assert both.printed.items() <= row.printed.items()
+            for preset in ("cpu", "paper"):
+                assert both.sources(preset) == row.sources(preset)
+                assert both.targets(preset) == row.targets(preset)
 
 
 def test_another_loss_is_another_translator_of_ours_and_no_other_baseline(small_table, tmp_path):

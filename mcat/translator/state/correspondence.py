@@ -8,7 +8,7 @@ answers: the state translator starts from it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +28,8 @@ MAX_SIZE = 4096  # numbers in a state or an action: a file must not make us allo
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Correspondence:
     """Linear maps of states and actions between a source and a target, applied as `x @ M.T`.
+
+    A matrix of zeros is no guess: that map is learned from nothing.
 
     Attributes:
         state_to_source: `(S_src, S_tgt)`.
@@ -66,6 +68,17 @@ class Correspondence:
     def target_sizes(self) -> tuple[int, int]:
         """Numbers in a state and in an action of the target."""
         return len(self.state_to_target), len(self.action_to_target)
+
+    def states_only(self) -> Self:
+        """The same guess of the states, and none of the actions."""
+        return self._without("action_to_target", "action_to_source")
+
+    def actions_only(self) -> Self:
+        """The same guess of the actions, and none of the states."""
+        return self._without("state_to_source", "state_to_target")
+
+    def _without(self, *names: str) -> Self:
+        return replace(self, **{name: 0 * getattr(self, name) for name in names})
 
     def guess(self, policy: PolicyFunction) -> PolicyFunction:
         """The source policy on the target by these maps alone."""
@@ -177,18 +190,23 @@ def _cheetah_actions(legs: Sequence[int], first: int = 0) -> list[int]:
     return [first + 3 * leg + joint for leg in legs for joint in range(3)]
 
 
+# Meta-World's 14 numbers: x of hand, object and goal; the object's rotation about y and z.
+_MIRROR = Correspondence.mirror(14, 4, state_axes=(0, 4, 8, 9, 11), action_axes=(0,))
+# The target's legs are rear, second rear, front: both rear ones do what the source's does.
+_LEGS = Correspondence.from_indices(
+    state_to_source=_cheetah_states((0, 2), of=3),
+    state_to_target=_cheetah_states((0, 0, 1), of=2),
+    action_to_target=_cheetah_actions((0, 0, 1)),
+    action_to_source=_cheetah_actions((0, 2)),
+)
+
 CORRESPONDENCES: dict[str, Correspondence] = {
-    # Meta-World's 14 numbers: x of hand, object and goal; the object's rotation about y and z.
-    "mirror-x": Correspondence.mirror(14, 4, state_axes=(0, 4, 8, 9, 11), action_axes=(0,)),
-    # The target's legs are rear, second rear, front: both rear ones do what the source's does.
-    "two-to-three-legs": Correspondence.from_indices(
-        state_to_source=_cheetah_states((0, 2), of=3),
-        state_to_target=_cheetah_states((0, 0, 1), of=2),
-        action_to_target=_cheetah_actions((0, 0, 1)),
-        action_to_source=_cheetah_actions((0, 2)),
-    ),
+    "mirror-x": _MIRROR,
+    "mirror-x-states": _MIRROR.states_only(),
+    "two-to-three-legs": _LEGS,
+    "two-to-three-legs-actions": _LEGS.actions_only(),
 }
-"""First guesses for the machines of the paper's Appendix E."""
+"""First guesses for the machines of the paper's Appendix E: of both maps, or of one as printed."""
 
 
 def find_correspondence(

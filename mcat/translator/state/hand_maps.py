@@ -15,6 +15,7 @@ INSIDE = 0.999  # hand-mapped actions are kept this far inside, where tanh has a
 class StateMap(nn.Module):
     """From states of the target to normalised states of the source.
 
+    Without a hand map (all zeros) it starts at the mean state.
     A state that never changes on the source (a goal, say) is always shown as it was there.
     """
 
@@ -29,6 +30,8 @@ class StateMap(nn.Module):
 
     def by_hand(self, obs: Tensor) -> Tensor:
         """The states that the hand map alone gives, normalised."""
+        if not self.hand.any():
+            return obs.new_zeros(*obs.shape[:-1], len(self.hand))
         normalised: Tensor = self.source_scale(obs @ self.hand.T)
         return normalised * self.source_scale.moves
 
@@ -43,7 +46,10 @@ class StateMap(nn.Module):
 
 
 class ActionMap(nn.Module):
-    """From actions of one machine to actions of the other, whatever the state."""
+    """From actions of one machine to actions of the other, whatever the state.
+
+    Without a hand map (all zeros) it starts at the action 0.
+    """
 
     hand: Tensor
 

@@ -35,6 +35,7 @@ CLIP_STDS = 5.0  # spreads from the mean beyond which it sees no difference
 class Maps(nn.Module):
     """G, its inverse and H: hand maps plus networks on standardised states.
 
+    A map without a guess (all zeros) starts at the mean state, or at the action 0.
     A state that never changes on a machine (a goal, say) is always shown as it was there, as that
     machine's policy and forward model have seen nothing else.
     """
@@ -71,18 +72,25 @@ class Maps(nn.Module):
     def to_source(self, states: Tensor) -> Tensor:
         """G: states of the source for states of the target."""
         learned = self.state_to_source(self.target_scale(states))
-        return _add(states @ self.guess_state_to_source.T, learned, self.source_scale)
+        guess = guessed(states, self.guess_state_to_source, self.source_scale)
+        return _add(guess, learned, self.source_scale)
 
     def to_target(self, states: Tensor) -> Tensor:
         """The inverse of G: states of the target for states of the source."""
         learned = self.state_to_target(self.source_scale(states))
-        return _add(states @ self.guess_state_to_target.T, learned, self.target_scale)
+        guess = guessed(states, self.guess_state_to_target, self.target_scale)
+        return _add(guess, learned, self.target_scale)
 
     def propose(self, states: Tensor, actions: Tensor) -> Tensor:
         """H for states and actions of the source, before it is clipped to the action space."""
         learned = self.action(torch.cat((self.source_scale(states), actions), dim=-1))
         proposed: Tensor = actions @ self.guess_action.T + learned
         return proposed
+
+
+def guessed(states: Tensor, guess: Tensor, scale: Normaliser) -> Tensor:
+    """States by the hand map alone; without one the mean, from where none is out of reach."""
+    return states @ guess.T if guess.any() else scale.mean
 
 
 def _add(guess: Tensor, learned: Tensor, scale: Normaliser) -> Tensor:
@@ -193,8 +201,10 @@ class StateTraining:
             + distance(maps.to_source(back), rows.obs, source),
             transition=self.transition_error(rows, action),
             overshoot=(proposed - clipped).abs().mean(),
-            state_moved=distance(there, target_states @ maps.guess_state_to_source.T, source)
-            + distance(back, rows.obs @ maps.guess_state_to_target.T, target),
+            state_moved=distance(
+                there, guessed(target_states, maps.guess_state_to_source, source), source
+            )
+            + distance(back, guessed(rows.obs, maps.guess_state_to_target, target), target),
             action_moved=(action - rows.action @ maps.guess_action.T).abs().mean(),
         )
 
@@ -221,16 +231,16 @@ class StateTraining:
         return errors[:, scale.moves].mean()
 
     def total(self, losses: MapLosses) -> Tensor:
-        """The weighed sum of the losses."""
-        config = self.config
-        transition = (
-            losses.transition + losses.overshoot + config.action_proximity * losses.action_moved
-        )
+        """The weighed sum of the losses; leaving a guess has a price only where there is one."""
+        config, maps = self.config, self.maps
+        action_price = config.action_proximity * bool(maps.guess_action.any())
+        state_price = config.state_proximity * bool(maps.guess_state_to_source.any())
+        transition = losses.transition + losses.overshoot + action_price * losses.action_moved
         total: Tensor = (
             config.adversarial * losses.adversarial
             + config.back * losses.back
             + config.transition * transition
-            + config.state_proximity * losses.state_moved
+            + state_price * losses.state_moved
         )
         return total
 

@@ -17,7 +17,8 @@ from mcat.translator.state.correspondence import (
     Correspondence,
     find_correspondence,
 )
-from mcat.translator.state.training import StateTraining
+from mcat.translator.state.hand_maps import ActionMap, StateMap
+from mcat.translator.state.training import MapLosses, StateTraining
 from mcat.translator.state.translator import StateTranslator, fit_state
 from mcat.translator.windows import Windows
 from tests.translator.systems import LIMBS, THREE_LIMBS, TWO_LIMBS, linear_system
@@ -163,6 +164,45 @@ def test_no_training_is_exactly_the_guess(mirrored):
     np.testing.assert_array_equal(translator.view(states), exact)
 
 
+def test_without_a_guess_of_actions_h_starts_at_nothing(mirrored):
+    config = dataclasses.replace(TINY, steps=0)
+    translator = fit_state(*mirrored, RIGHT.states_only(), config=config, quiet=True)
+    states, actions = mirrored[1].observations[:50], mirrored[0].actions[:50]
+    np.testing.assert_array_equal(translator.view(states), states @ SIGNS)
+    np.testing.assert_array_equal(translator.translate(states, actions), np.zeros((50, 2)))
+
+
+def test_without_a_guess_of_states_g_starts_at_the_mean(mirrored):
+    config = dataclasses.replace(TINY, steps=0)
+    translator = fit_state(*mirrored, RIGHT.actions_only(), config=config, quiet=True)
+    source, target = mirrored
+    actions = source.actions[:50]
+    mean = np.tile(source.observations.mean(axis=0), (50, 1))
+    np.testing.assert_allclose(translator.view(target.observations[:50]), mean, atol=1e-5)
+    back = translator.maps.to_target(torch.tensor(source.observations[:50]))
+    assert back.tolist() == [translator.maps.target_scale.mean.tolist()] * 50
+    found = translator.translate(target.observations[:50], actions)
+    np.testing.assert_array_equal(found, actions[:, [1, 0]])
+
+
+def test_h_is_learned_from_nothing_where_the_states_are_given(mirrored):
+    translator = fit_state(*mirrored, RIGHT.states_only(), config=QUICK, quiet=True)
+    states = mirrored[1].observations
+    nothing = effect_error(lambda states, actions: 0 * actions, states)
+    assert effect_error(translator.translate, states) < 0.2 * nothing
+
+
+def test_maps_of_the_baseline_without_a_hand_map():
+    state_map, action_map = StateMap(2, 3, (4,)), ActionMap(2, 1, (4,))
+    state_map.source_scale.mean.copy_(torch.tensor([5.0, -7.0]))
+    shown = state_map.in_source_units(state_map(torch.ones(4, 3)))
+    assert shown.tolist() == [[5, -7]] * 4
+    assert action_map(torch.tensor([[0.3, -0.9]])).tolist() == [[0]]
+    state_map.hand[1, 2] = 1.0  # one number known is a hand map, the other then is 0
+    shown = state_map.in_source_units(state_map(torch.tensor([[1.0, 2.0, 3.0]])))
+    assert shown.tolist() == [[0, 3]]
+
+
 def test_what_never_changed_on_the_source_is_shown_as_it_was(mirrored):
     def with_goal(store, goal):
         extra = np.full((len(store), 1), goal)
@@ -246,6 +286,25 @@ def test_losses_by_hand(by_hand):
     assert training.total(losses).item() == pytest.approx(total)
 
 
+@pytest.mark.parametrize(
+    ("unknown", "price"),
+    [
+        ((), 2 * 0.25 + 100 * 0.5 * 0.2),
+        (("guess_action",), 2 * 0.25),
+        (("guess_state_to_source", "guess_state_to_target"), 100 * 0.5 * 0.2),
+    ],
+)
+def test_only_a_guess_can_be_left(by_hand, unknown, price):
+    training, _ = by_hand
+    training.config = dataclasses.replace(
+        training.config, state_proximity=2.0, action_proximity=0.5
+    )
+    for name in unknown:
+        getattr(training.maps, name).zero_()
+    losses = MapLosses(*map(torch.tensor, (0.0, 0.0, 0.0, 0.0, 0.25, 0.2)))
+    assert training.total(losses).item() == pytest.approx(price)
+
+
 def test_the_likelihood_by_hand(by_hand):
     """L_trans,s,a as printed: F is off by 0.06, its variance that of an output of 0."""
     training, rows = by_hand
@@ -326,6 +385,22 @@ def test_legs_are_copied_as_the_environments_say():
     for name, indices in expected.items():
         matrix = getattr(found, name)
         np.testing.assert_array_equal(matrix @ three[: matrix.shape[1]], indices)
+
+
+@pytest.mark.parametrize(
+    ("name", "both", "unknown"),
+    [
+        ("mirror-x-states", "mirror-x", "action"),
+        ("two-to-three-legs-actions", "two-to-three-legs", "state"),
+    ],
+)
+def test_half_a_guess_is_the_whole_one_without_the_other_half(name, both, unknown):
+    half, whole = CORRESPONDENCES[name], CORRESPONDENCES[both]
+    for field in dataclasses.fields(Correspondence):
+        matrix, full = getattr(half, field.name), getattr(whole, field.name)
+        expected = 0 * full if field.name.startswith(unknown) else full
+        np.testing.assert_array_equal(matrix, expected)
+        assert full.any()
 
 
 def test_mirror_image_of_a_mirror_image():
