@@ -29,7 +29,7 @@ from tests.file_faults import (
     in_child,
     killing,
 )
-from tests.test_leases import no_locks, write_lease
+from tests.leases.made import no_locks, write_lease
 
 # ---- claims
 

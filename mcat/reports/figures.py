@@ -23,6 +23,11 @@ _WIDTH = 8.4  # inches
 GREY, ORANGE, BLUE, GREEN = "#8C8C8C", "#D55E00", "#0072B2", "#009E73"
 
 
+# Of curves and variants; from the seventh on the dashes tell them apart.
+COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
+DASHES = ("-", "--", ":")
+
+
 INK = "#333333"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mcat.translator.configs import (
     ActionConfig,
@@ -72,16 +73,20 @@ _PRINTED_ACTION = ActionConfig(
     steps=90_000,
 )
 # The authors' public code where it differs (docs/decisions.md#deviations-of-preset-released).
+RELEASED_CONTEXT: dict[str, Any] = {
+    "all_future": False,
+    "likelihood": "mean",
+    "hinge": "squared",
+    "encoder_activation": "relu",
+    "forward_activation": "swish",
+    "norm_penalty": 2.5e-5,
+    "learning_rate": 2e-4,
+    "batch_size": 256,
+}
+"""What C and F of the authors' code have in other ways than printed, offline and online."""
 _RELEASED_CONTEXT = replace(
     _PRINTED_CONTEXT,
-    all_future=False,
-    likelihood="mean",
-    hinge="squared",
-    encoder_activation="relu",
-    forward_activation="swish",
-    norm_penalty=2.5e-5,
-    learning_rate=2e-4,
-    batch_size=256,
+    **RELEASED_CONTEXT,
     cut_below=None,
 )
 _RELEASED_ACTION = replace(

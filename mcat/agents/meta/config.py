@@ -19,6 +19,7 @@ from mcat.envs.families import with_mirror_images
 from mcat.envs.tasks import Family
 from mcat.errors import UsageError
 from mcat.translator.configs import ActionConfig, ContextConfig
+from mcat.translator.recipes import RELEASED_CONTEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,14 +156,7 @@ _RELEASED = replace(
     target_context="online",
     context=replace(
         _PRINTED.context,
-        all_future=False,
-        likelihood="mean",
-        hinge="squared",
-        encoder_activation="relu",
-        forward_activation="swish",
-        norm_penalty=2.5e-5,
-        learning_rate=2e-4,
-        batch_size=256,
+        **RELEASED_CONTEXT,
         hold_out=True,  # their threshold is compared with the error on it
     ),
     action=replace(_PRINTED.action, loss="l1", raw_states=True, batch_size=256),

@@ -17,10 +17,9 @@ from mcat.reports.comparison.looks import Axis
 from mcat.reports.comparison.sections import intervals
 from mcat.reports.comparison.statistics import Band, profile
 from mcat.reports.figures import (
-    BLUE,
-    GREEN,
+    COLOURS,
+    DASHES,
     INK,
-    ORANGE,
     new_figure,
     new_panels,
     panel_title,
@@ -31,9 +30,6 @@ from mcat.reports.figures import (
 from mcat.reports.learning.runs import Array
 from mcat.reports.sections import Section, number
 
-# Okabe and Ito's colours as in `mcat plot`; from the seventh variant on the dashes differ.
-_COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
-_DASHES = ("-", "--", ":")
 _THRESHOLDS = 200
 
 
@@ -66,7 +62,7 @@ def draw_intervals(comparison: Comparison, title: str) -> bytes:
             if variant not in own:
                 continue
             estimate, scores = own[variant]
-            colour = _COLOURS[row % 6]
+            colour = COLOURS[row % 6]
             sure = estimate.interval is not None
             axes.scatter(
                 scores, np.full(len(scores), row + 0.25 * sure), s=12 if sure else 24,
@@ -99,8 +95,8 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
         for variant, curve in own.items():
             number = comparison.variants.index(variant)
             marker = "o" if len(curve.places) < 12 else None
-            axes.plot(curve.places, curve.band.value, color=_COLOURS[number % 6], lw=1.6,
-                      ls=_DASHES[number // 6 % 3], marker=marker, ms=3)  # fmt: skip
+            axes.plot(curve.places, curve.band.value, color=COLOURS[number % 6], lw=1.6,
+                      ls=DASHES[number // 6 % 3], marker=marker, ms=3)  # fmt: skip
             _draw_band(axes, curve.places, curve.band, number)
         panel_title(axes, plain(family.name))
         axes.set_xlim(left=0)
@@ -129,7 +125,7 @@ def _draw_band(
     axes: Axes, places: Array, band: Band, number: int, step: Literal["post"] | None = None
 ) -> None:
     if band.low is not None and band.high is not None:
-        axes.fill_between(places, band.low, band.high, color=_COLOURS[number % 6], alpha=0.16,
+        axes.fill_between(places, band.low, band.high, color=COLOURS[number % 6], alpha=0.16,
                           lw=0, step=step)  # fmt: skip
 
 
@@ -160,8 +156,8 @@ def draw_profile(comparison: Comparison, title: str) -> bytes:
     for variant, own in strata.items():
         number = comparison.variants.index(variant)
         band = profile(own, thresholds)
-        axes.plot(thresholds, band.value, color=_COLOURS[number % 6],
-                  ls=_DASHES[number // 6 % 3], lw=1.6, drawstyle="steps-post")  # fmt: skip
+        axes.plot(thresholds, band.value, color=COLOURS[number % 6],
+                  ls=DASHES[number // 6 % 3], lw=1.6, drawstyle="steps-post")  # fmt: skip
         _draw_band(axes, thresholds, band, number, "post")
     axes.set(xlim=(thresholds[0], thresholds[-1]), ylim=(0, 1.03))
     axes.set_xlabel(f"score ({comparison.scale.words})")
@@ -179,7 +175,7 @@ def _legend(figure: Figure, comparison: Comparison, shown: Iterable[str]) -> Non
     if len(comparison.variants) == 1:
         return
     handles = [
-        Line2D([], [], color=_COLOURS[number % 6], ls=_DASHES[number // 6 % 3], lw=1.8,
+        Line2D([], [], color=COLOURS[number % 6], ls=DASHES[number // 6 % 3], lw=1.8,
                label=plain(variant, 110))
         for number, variant in enumerate(comparison.variants)
         if variant in present

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from mcat.agents.meta.algorithm import RANDOM, SHARED
 from mcat.reports.figures import (
     BLUE,
-    GREEN,
+    COLOURS,
+    DASHES,
     INK,
     ORANGE,
     TSNE_POINTS,
@@ -39,9 +40,6 @@ from mcat.reports.learning.sections import (
 )
 from mcat.reports.sections import number, share
 
-# Okabe and Ito's colours again; from the seventh curve on the dashes tell them apart.
-_COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#56B4E9", "#E69F00")
-_DASHES = ("-", "--", ":")
 _RANDOM, _SHARED = "#E3E3E3", "#A0A0A0"
 
 
@@ -85,7 +83,7 @@ def draw_curves(groups: Sequence[Group], title: str, *, success: bool = False) -
 
 
 def _draw_group(axes: Axes, group: Group, column: str, number: int) -> Line2D | None:
-    colour, dash = _COLOURS[number % 6], _DASHES[number // 6 % 3]
+    colour, dash = COLOURS[number % 6], DASHES[number // 6 % 3]
     curve = group.curve(column)
     if curve is None:
         return None

@@ -127,7 +127,7 @@ class _Model:
         for part, memory in zip(parts, memories, strict=True):
             try:
                 action, *kept = self.session.run(wanted, {self.observation: part, **memory})
-            except Exception as error:
+            except Exception as error:  # as above
                 reason = printable(" ".join(str(error).split()), 150)
                 raise DataError(f"{self.path}: onnxruntime failed ({reason})") from error
             memory.update(zip(self.pairs, kept, strict=True))

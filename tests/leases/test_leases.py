@@ -3,86 +3,20 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from mcat import leases
 from mcat.errors import CannotCreateError
 from mcat.workplaces import BusyError, claimed
-from tests.file_faults import Faults, calls_of, deaths, in_child, killing
-
-HOLD = """
-import errno, fcntl, sys
-def no_locks(*_):
-    raise OSError(errno.ENOLCK, "No locks available")
-fcntl.flock = no_locks
-from mcat.workplaces import claimed
-with claimed(sys.argv[1], "out.h5"):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-def no_locks(monkeypatch):
-    def refuse(*_):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-
-
-@pytest.fixture(autouse=True)
-def lockless(monkeypatch):
-    no_locks(monkeypatch)
-
-
-@pytest.fixture
-def lock(tmp_path):
-    """In memory where that is possible: hundreds of flushes to a disk take long."""
-    if not os.access("/dev/shm", os.W_OK):
-        yield tmp_path / "lock"
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        yield Path(folder) / "lock"
-
-
-def write_lease(lock, age=0.0, **changes):
-    """A lease of a process like this one, but for `changes`, renewed `age` seconds ago."""
-    path = leases.lease_of(lock)
-    holder = json.loads(leases._text(leases._this_process())) | changes
-    path.write_text(json.dumps(holder))
-    renewed = leases._now(path) - age
-    os.utime(path, (renewed, renewed))
-    return path
-
-
-def is_free(lock):
-    """Whether it can be claimed; what it holds is as it was then, or only the lock."""
-    try:
-        with claimed(lock, "out.h5") as held:
-            assert held
-    except BusyError:
-        return False
-    assert os.listdir(lock.parent) == ["lock"]
-    return True
-
-
-def dead_pid():
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    return child
-
+from tests.leases.made import HOLD, dead_pid, is_free, no_locks, write_lease
 
 # ---- of this machine
 
@@ -254,116 +188,6 @@ def test_a_lease_is_renewed_while_it_is_held_and_no_other(lock, monkeypatch):
         assert path.stat().st_mtime == 1000
     assert json.loads(path.read_text())["host"] == "node7"  # and what is another's stays
     assert not [thread for thread in threading.enumerate() if thread.name.endswith("(_renew)")]
-
-
-# ---- taking over
-
-
-def test_of_many_takers_one_wins(lock):
-    """Of six processes at once, whether nobody held it, a dead one, or one that died taking it."""
-    lease, gone = leases.lease_of(lock), dead_pid()
-    for number in range(30):
-        if number % 3:
-            text = write_lease(lock, pid=gone).read_text()
-        if number % 3 == 2:
-            lease.with_name("lock.lease.over").write_text(text)
-        begin, told, end = os.pipe(), os.pipe(), os.pipe()
-        children = [_taker(lock, begin, told, end) for _ in range(6)]
-        os.close(begin[1])  # all of them go on then
-        answers = b"".join(sorted(os.read(told[0], 1) for _ in children))
-        os.close(end[1])
-        for child in children:
-            os.waitpid(child, 0)
-        for descriptor in (begin[0], *told, end[0]):
-            os.close(descriptor)
-        assert answers == b"bbbbbw"
-        assert is_free(lock)
-
-
-def _taker(lock, begin, told, end):
-    """A process that tells whether it wins or finds it busy, and keeps what it has to the end."""
-    child = os.fork()
-    if child:
-        return child
-    answer = b"?"
-    try:
-        os.close(begin[1])
-        os.close(end[1])
-        os.read(begin[0], 1)
-        with claimed(lock, "out.h5") as held:
-            answer = b"w" if held else b"n"
-            os.write(told[1], answer)
-            os.read(end[0], 1)
-    except BusyError:
-        answer = b"b"
-    finally:
-        if answer in b"?b":
-            os.write(told[1], answer)
-        os._exit(0)
-
-
-def test_who_was_quicker_keeps_what_it_took(lock, monkeypatch):
-    """Between our look at a dead process's lease and its removal, another takes it over."""
-    write_lease(lock, pid=dead_pid())
-    real, quicker = leases._remove_stale, []
-
-    def late(path):
-        if not quicker:
-            quicker.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", HOLD, str(lock)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                )
-            )
-            assert quicker[0].stdout.readline() == b"held\n"
-        return real(path)
-
-    monkeypatch.setattr(leases, "_remove_stale", late)
-    with pytest.raises(BusyError) as caught, claimed(lock, "out.h5"):
-        pytest.fail("claimed twice")
-    assert caught.value.owner.startswith(f"process {quicker[0].pid} on")
-    assert json.loads(leases.lease_of(lock).read_text())["pid"] == quicker[0].pid
-    quicker[0].communicate(b"")
-    assert is_free(lock)
-
-
-@pytest.mark.parametrize("left", [False, True], ids=["free", "left by a dead process"])
-def test_a_kill_at_any_file_call_blocks_nobody(lock, left):
-    gone = dead_pid()
-
-    def work():
-        with claimed(lock, "out.h5") as held:
-            assert held
-
-    if left:
-        write_lease(lock, pid=gone)
-    calls = calls_of(lock.parent, work)
-    assert calls.count("link") == (3 if left else 1)  # refused, the second lease, the first
-    for death in deaths(calls):
-        if left:
-            write_lease(lock, pid=gone)
-        assert in_child(work, Faults(lock.parent, killing(*death))) == -signal.SIGKILL
-        assert is_free(lock), death
-
-
-def test_two_takers_that_died_one_after_the_other_block_nobody(lock):
-    gone = dead_pid()
-    text = write_lease(lock, pid=gone).read_text()
-    for name in ("lock.lease.over", "lock.lease.over.over"):
-        lock.with_name(name).write_text(text)
-    assert is_free(lock)
-
-
-def test_a_living_taker_is_waited_for_but_not_for_ever(lock, monkeypatch):
-    monkeypatch.setattr(leases, "_PAUSE", 0.0)
-    text = write_lease(lock).read_text()
-    write_lease(lock, pid=dead_pid())
-    lock.with_name("lock.lease.over").write_text(text)  # ours, so it is alive
-    with pytest.raises(BusyError, match="one of several"), claimed(lock, "out.h5"):
-        pytest.fail("claimed")
-    lock.with_name("lock.lease.over").unlink()
-    assert is_free(lock)
 
 
 # ---- waiting
