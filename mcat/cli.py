@@ -11,6 +11,7 @@ import click
 
 from mcat import __version__
 from mcat.commands import (
+    adapt,
     data,
     dataset,
     envs,
@@ -52,6 +53,7 @@ cli.add_command(train.train)
 cli.add_command(policies.policies)
 cli.add_command(translate.translate)
 cli.add_command(evaluate.evaluate)
+cli.add_command(adapt.adapt)
 cli.add_command(metatrain.metatrain)
 cli.add_command(plot.plot)
 cli.add_command(reproduce.reproduce)

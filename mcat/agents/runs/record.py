@@ -16,7 +16,7 @@ from mcat.tensor_files import load_safetensors
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
 RESULT_FILE, RESULT_FORMAT = "result.json", 1  # written last: a run that has one is finished
 POLICY_FILE, BEST_POLICY_FILE = "policy.safetensors", "policy-best.safetensors"
-KINDS = ("metatrain", "train")  # the commands that make runs
+KINDS = ("metatrain", "train", "adapt")  # the commands that make runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: not the record of a run of {wanted}")
     require_format({"format": RECORD_FORMAT} | content, RECORD_FORMAT, path)
     try:
-        own = _of_task(config) if kind == "train" else _of_family(content)
+        own = _of_family(content) if kind == "metatrain" else _of_task(config, kind)
         return RunRecord(
             folder=folder, kind=kind, seed=_count(config["seed"]), config=config, **own
         )
@@ -119,7 +119,7 @@ def policy_file(folder: Path, *, best: bool = False) -> Path:
         MissingInputError: if the folder is none of a run, or there is no policy yet.
     """
     record = read_record(folder)
-    if record.kind == "metatrain":
+    if record.kind != "train":
         path = folder / (BEST_POLICY_FILE if best else POLICY_FILE)
         if not path.is_file():
             raise MissingInputError(f"{folder} has no {path.name} yet: let the run go on")
@@ -155,12 +155,13 @@ def _of_family(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _of_task(config: dict[str, Any]) -> dict[str, Any]:
+def _of_task(config: dict[str, Any], kind: str) -> dict[str, Any]:
     task = Task.from_dict(config["task"])
     name = task.replace(delay=1).label()
     return {
         "family": name,
-        "preset": _text(config.get("learner", "td3")),  # of runs before there was a choice
+        # Runs of before there was a choice do not name their learner.
+        "preset": _text(config.get("learner", "td3")) if kind == "train" else kind,
         "train": (name,),
         "test": (),
         "horizon": task.horizon,

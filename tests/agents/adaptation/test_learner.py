@@ -1,0 +1,134 @@
+"""The learner of adaptations on hand-made numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mcat.agents.adaptation.config import AnchoredConfig
+from mcat.agents.adaptation.known import Scale
+from mcat.agents.adaptation.learner import Anchored, LayerNormCritics
+from mcat.agents.learner import Batch
+from mcat.agents.networks import MLP
+
+CONFIG = AnchoredConfig(hidden=(8, 8), policy_delay=1)
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def batch(n=16, seed=1):
+    draw = generator(seed)
+    return Batch(
+        obs=torch.randn(n, 3, generator=draw),
+        action=torch.rand(n, 2, generator=draw) * 2 - 1,
+        reward=torch.randn(n, 1, generator=draw),
+        next_obs=torch.randn(n, 3, generator=draw),
+        terminal=torch.zeros(n, 1),
+    )
+
+
+def test_critics_are_those_of_torch():
+    critics = LayerNormCritics((5, 8, 8, 1), 2, generator())
+    for parameter in critics.scales:
+        parameter.data.add_(torch.randn(parameter.shape, generator=generator(3)))
+    x = torch.randn(7, 5, generator=generator(4))
+    found = critics(x)
+    for member in range(2):
+        out = x
+        for layer in range(2):
+            weight, bias = (critics.layers[2 * layer + k][member] for k in range(2))
+            gain, shift = (critics.scales[2 * layer + k][member, 0] for k in range(2))
+            out = nn.functional.linear(out, weight, bias[0])
+            out = nn.functional.layer_norm(out, (8,), gain, shift).relu()
+        out = nn.functional.linear(out, critics.layers[4][member], critics.layers[5][member, 0])
+        assert torch.allclose(found[member], out, atol=1e-6)
+
+
+def test_the_target_is_reward_plus_what_the_less_hopeful_critic_expects():
+    config = replace(CONFIG, target_noise=0.0, discount=0.5, learning_rate=0.0)
+    learner = Anchored(3, 2, config, generator())
+    rows = batch()._replace(terminal=torch.tensor([[0.0], [1.0]] * 8))
+    with torch.no_grad():
+        action = torch.tanh(learner.actor(rows.next_obs)[0])
+        values = learner.critics(torch.cat((rows.next_obs, action), 1)).amin(0)
+        target = rows.reward + 0.5 * (1 - rows.terminal) * values
+        errors = learner.critics(torch.cat((rows.obs, rows.action), 1)) - target
+    loss = learner.update(rows).critic
+    assert loss == pytest.approx(float(errors.square().sum() / 16), rel=1e-5)
+
+
+def test_without_greed_the_actor_clones_its_anchor():
+    learner = Anchored(3, 2, replace(CONFIG, greed=0.0, learning_rate=3e-3), generator())
+    rows = batch()
+    anchor = torch.tanh(rows.obs[:, :2])
+    for _ in range(1500):
+        losses = learner.update_near(rows, anchor)
+    assert float(losses.actor) < 1e-3
+    assert torch.allclose(torch.tanh(learner.actor(rows.obs)[0]), anchor, atol=0.1)
+
+
+def test_without_an_anchor_the_actor_follows_the_critics_alone():
+    one, two = (Anchored(3, 2, CONFIG, generator()) for _ in range(2))
+    rows = batch()
+    one.update_near(rows, None)
+    two.update(rows)
+    for left, right in zip(one.actor.parameters(), two.actor.parameters(), strict=True):
+        assert torch.equal(left, right)
+    values = one.critics(torch.cat((rows.obs, torch.tanh(one.actor(rows.obs)[0])), 1))[0]
+    assert values.shape == (16, 1)
+
+
+def test_the_better_of_two_actions_is_what_the_target_critics_say():
+    learner = Anchored(3, 2, CONFIG, generator())
+    rows = batch()
+    second = -rows.action
+    found = learner.better_of(rows.obs, rows.action, second)
+    for row in range(16):
+        values = [
+            float(learner.target_critics(torch.cat((rows.obs[row], a[row]))[None]).amin())
+            for a in (rows.action, second)
+        ]
+        better = (rows.action, second)[int(values[1] > values[0])]
+        assert torch.equal(found[row], better[row])
+    assert torch.equal(learner.better_of(rows.obs, rows.action, rows.action), rows.action)
+
+
+def test_gradients_reach_only_what_learns():
+    learner = Anchored(3, 2, replace(CONFIG, target_rate=0.0, deployed_rate=0.0), generator())
+    before = {name: [p.clone() for p in part.parameters()] for name, part in learner.parts.items()
+              if isinstance(part, nn.Module)}  # fmt: skip
+    learner.update_near(batch(), batch().action)
+    changed = {
+        name
+        for name, old in before.items()
+        if any(
+            not torch.equal(a, b)
+            for a, b in zip(old, learner.parts[name].parameters(), strict=True)
+        )
+    }
+    assert changed == {"actor", "critics"}
+
+
+def test_a_folded_actor_takes_observations_as_they_come():
+    actor = MLP((3, 8, 2), 1, generator()).requires_grad_(False)
+    scale = Scale(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, 2.0, 10.0]), 1.0)
+    obs = torch.randn(9, 3, generator=generator(5)) * 4
+    assert torch.allclose(scale.fold(actor)(obs), actor(scale.of(obs)), atol=1e-5)
+
+
+def test_two_learners_of_one_seed_are_equal_and_one_can_be_saved():
+    one, two, three = (Anchored(3, 2, CONFIG, generator()) for _ in range(3))
+    for learner in (one, two):
+        for number in range(5):
+            learner.update_near(batch(seed=number), batch(seed=number).action)
+    three.load_tensors({name: tensor.clone() for name, tensor in two.tensors().items()})
+    one.update(batch(seed=9))
+    three.update(batch(seed=9))
+    for name, tensor in one.tensors().items():
+        assert np.array_equal(tensor.detach().numpy(), three.tensors()[name].detach().numpy()), name
