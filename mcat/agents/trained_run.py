@@ -62,7 +62,11 @@ def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Trained
 
 def _tasks(record: RunRecord) -> tuple[Task, ...]:
     """The tasks of a run, if they still are what they were."""
-    if record.kind == "train":
+    if record.kind != "metatrain":
+        if record.config["task"] is None:
+            raise UsageError(
+                f"mcat cannot simulate the machine of {record.folder}: describe one by --env"
+            )
         return (Task.from_dict(record.config["task"]),)
     try:
         found = family(record.family).replace(delay=record.delay, horizon=record.horizon)

@@ -46,7 +46,7 @@ def collector_policy(
         notify: Told before such a training starts, or that a translator is for another machine.
     """
     if translator is not None:
-        return _transferred(translator, name, task, source, notify)
+        return transferred_policy(translator, name, task, source, notify=notify)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     if name is None:
@@ -58,19 +58,25 @@ def collector_policy(
         if name == "mediocre"
         else find_policy(name, task, np.random.default_rng(0))
     )
-    return NamedPolicy(name, policy, _weights(policy))
+    return NamedPolicy(name, policy, policy_hash(policy))
 
 
-def _transferred(
-    folder: Path, name: str | None, task: Task, source: str | None, notify: Notify
+def transferred_policy(
+    folder: Path,
+    name: str | None,
+    task: Task | None,
+    source: str | None,
+    *,
+    notify: Notify = ignore,
 ) -> NamedPolicy:
+    """`open_transfer`, with a hash that tells the policy from others."""
     found = open_transfer(folder, name, task, source, notify=notify)
-    source_weights = _weights(found.policy.policy) or ""
+    source_weights = policy_hash(found.policy.policy) or ""
     arrays, _ = load_safetensors(translator_file(folder))
     return NamedPolicy(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
 
 
-def _weights(policy: AnyPolicy) -> str | None:
+def policy_hash(policy: AnyPolicy) -> str | None:
     """A SHA-256 that tells policies apart wherever their files lie; None of one without weights."""
     if isinstance(policy, Policy):
         return digest({"actor": parameters_to_vector(policy.actor.parameters()).numpy()})

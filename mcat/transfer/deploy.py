@@ -8,7 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mcat.agents.evaluation import Trial
-from mcat.agents.policies.names import find_policy, find_source_policy, source_policy_name
+from mcat.agents.policies.names import (
+    find_outside_policy,
+    find_policy,
+    find_source_policy,
+    source_policy_name,
+)
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, MissingInputError, UsageError, unknown
 from mcat.progress import Notify, ignore
@@ -36,7 +41,7 @@ class Transferred(NamedTuple):
 def open_transfer(
     folder: Path,
     policy: str | None,
-    target: Task,
+    target: Task | None,
     source: str | None = None,
     *,
     notify: Notify = ignore,
@@ -46,7 +51,7 @@ def open_transfer(
     Args:
         folder: What `mcat translate` wrote, or the translator in it.
         policy: The source policy, as `find_policy` takes it; None the default one.
-        target: Where it shall act.
+        target: Where it shall act; None for a machine that mcat cannot simulate.
         source: Which of several tasks the policy comes from.
         notify: Told if the translator was made for another machine than `target`.
 
@@ -58,34 +63,42 @@ def open_transfer(
     folder = folder.parent if folder.is_file() else folder
     result, translator = _read(folder)
     if isinstance(translator, LearnedTranslator) and translator.network.conditioned:
+        if target is None:
+            raise UsageError(f"{folder} knows several tasks: say by --env which one is meant")
         machine, translator = _between(translator, result.machines, source, target)
     elif source is not None and source != result.machines[0].name:
         raise unknown("source", source, [result.machines[0].name])
     else:
         machine = result.machines[0]
+    sizes = translator.observation_size, translator.action_size
+    if target is not None:
+        _require_fit(folder, translator, result.machines[-1], target)
+        if not result.matrix:  # a pair's; one of several tasks knows its targets
+            _tell_of_another_machine(result.machines[-1], target, notify)
     if machine.task is None:
-        raise UsageError(
-            f"{folder} was made from logs of a machine that mcat cannot simulate: use its"
-            " translator from Python (docs/translator.md)"
-        )
+        own = translator.source_observation_size, translator.source_action_size
+        function = find_outside_policy(policy, *own, machine.name)
+        name = str(policy)
+    else:
+        task = Task.from_dict(machine.task)
+        own = task.spec.observation_size, task.spec.action_size
+        name = source_policy_name(policy, task, target)
+        function = find_source_policy(name, task, np.random.default_rng(0))
+    return Transferred(
+        f"{name} of {machine.name}, translated",
+        function if own == sizes else None,
+        TransferredPolicy(function, translator),
+    )
+
+
+def _require_fit(folder: Path, translator: Translator, learned: Machine, target: Task) -> None:
     sizes = target.spec.observation_size, target.spec.action_size
     if (translator.observation_size, translator.action_size) != sizes:
         raise UsageError(
-            f"the translator in {folder} is for {result.machines[-1].name} and does not fit"
+            f"the translator in {folder} is for {learned.name} and does not fit"
             f" {target.label()}: {translator.observation_size} observations and"
             f" {translator.action_size} actions against {sizes[0]} and {sizes[1]}"
         )
-    if not result.matrix:  # a pair's; one of several tasks knows its targets
-        _tell_of_another_machine(result.machines[-1], target, notify)
-    own = Task.from_dict(machine.task)
-    name = source_policy_name(policy, own, target)
-    function = find_source_policy(name, own, np.random.default_rng(0))
-    fits = (own.spec.observation_size, own.spec.action_size) == sizes
-    return Transferred(
-        f"{name} of {machine.name}, translated",
-        function if fits else None,
-        TransferredPolicy(function, translator),
-    )
 
 
 def evaluation_trials(

@@ -37,6 +37,7 @@ class Translator(ABC):
         kind: Names the class in a file.
         observation_size: Numbers in a state of the target.
         action_size: Numbers in an action of the target.
+        source_observation_size: Numbers in a state of the source.
         source_action_size: Numbers in an action of the source.
         report: How it was trained; empty in one that was loaded.
     """
@@ -54,7 +55,7 @@ class Translator(ABC):
         source: tuple[int, int] | None = None,
     ) -> None:
         self.observation_size, self.action_size = target
-        self.source_action_size = (source or target)[1]
+        self.source_observation_size, self.source_action_size = source or target
         self.report = report or FitReport()
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
+import numpy as np
+
+from mcat.agents.limits import require_bearable
+from mcat.config import to_json
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 
 # What may differ when an adaptation goes on; everything else would make it another one.
-RESUME_MAY_CHANGE = frozenset({"steps"})
+RESUME_MAY_CHANGE = frozenset({"steps", "checkpoint_every"})
+USUAL_EPISODES = 10  # of an evaluation where it costs no real steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +30,8 @@ class AnchoredConfig:
         target_noise: On next actions.
         target_noise_clip: At most so much of it.
         policy_delay: Critic updates for each of the actor.
-        greed: What the critics' judgement counts next to the distance to the anchor.
+        greed: λ, what the critics' judgement counts next to the distance to the anchor; 0 clones
+            the anchor, and the larger it is, the more it is plain TD3.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -43,41 +50,100 @@ class AdaptConfig:
     """Everything that the numbers of an adaptation depend on, apart from logs and policies.
 
     Attributes:
-        task: The changed machine, if there is one to act on: a simulator here.
-        steps: Real steps on it; 0 learns from logs alone.
+        task: The changed machine, if mcat can simulate it.
+        live: In place of it, the gymnasium id of a machine to act on; None without one.
+        live_args: Its keyword arguments, each as "name=value".
+        delay: Steps between two payments of the live machine; a task has its own.
+        log_delay: The same of the logs; None for what their task says, or else 1.
+        steps: Real steps; 0 learns from logs alone and touches no machine.
         seed: The root of all random numbers.
+        anchor: What the actor is drawn to in logged states: what was done there, what the policy
+            would do, or whichever of the two the critics value more.
         offline_updates: Updates on the logs before the first real step.
         updates_per_step: Updates after each real step.
         batch_size: Transitions of an update.
         log_share: How much of a batch comes from the logs once there are real steps.
+        random_steps: Real steps of random actions before the first of the policy.
         exploration: Standard deviation of the noise on real actions.
-        evaluate_every: Real steps between two evaluations.
-        evaluation_episodes: Whole episodes of each; 0 for none, as on a real machine.
+        credit: What is made of delayed payments: `none` takes them as they come, `ridge` fits a
+            linear reward to them (see `RidgeCredit`).
+        evaluate_every: Real steps between two rows of metrics.
+        evaluation_episodes: Whole episodes in the simulator for each row; None for 10 if there are
+            real steps, and none without. A live machine is never used for it.
+        checkpoint_every: Updates between two checkpoints; a signal saves one at once.
         threads: torch threads; the last bits depend on it.
         learner: The numbers of the learner.
     """
 
     task: Task | None = None
+    live: str | None = None
+    live_args: tuple[str, ...] = ()
+    delay: int = 1
+    log_delay: int | None = None
     steps: int = 0
     seed: int = 0
+    anchor: Literal["better", "logged", "policy"] = "better"
     offline_updates: int = 10_000
     updates_per_step: int = 3
     batch_size: int = 256
     log_share: float = 0.5
+    random_steps: int = 0
     exploration: float = 0.1
+    credit: Literal["none", "ridge"] = "ridge"
     evaluate_every: int = 5_000
-    evaluation_episodes: int = 10
+    evaluation_episodes: int | None = None
+    checkpoint_every: int = 2_500
     threads: int = 1
     learner: AnchoredConfig = field(default_factory=AnchoredConfig)
 
     def __post_init__(self) -> None:
-        for name in ("updates_per_step", "batch_size", "evaluate_every", "threads"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("steps", "seed", "offline_updates", "exploration", "evaluation_episodes"):
+        for name in ("updates_per_step", "batch_size", "evaluate_every", "checkpoint_every",
+                     "threads", "delay", "log_delay"):  # fmt: skip
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, not {value}")
+        for name in ("steps", "seed", "offline_updates", "random_steps", "exploration"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
-        if not 0 <= self.log_share < 1:
-            raise UsageError(f"log_share must be from 0 to below 1, not {self.log_share}")
-        if self.steps and self.task is None:
-            raise UsageError("real steps need a machine: describe it by --env, or ask for 0 steps")
+        if not 0 <= self.log_share <= 1:
+            raise UsageError(f"log_share must be from 0 to 1, not {self.log_share}")
+        require_bearable({k: v for k, v in to_json(self).items() if v is not None})
+        self._check_machine()
+
+    def _check_machine(self) -> None:
+        if self.task is not None and self.live is not None:
+            raise UsageError("there is one machine: give --env or --live")
+        if self.steps and self.task is None and self.live is None:
+            raise UsageError("real steps need a machine: name it by --env or --live")
+        if self.live is None and self.live_args:
+            raise UsageError("--live-arg is of --live ID")
+        if (self.evaluation_episodes or 0) < 0:
+            raise UsageError(f"episodes must not be negative, not {self.evaluation_episodes}")
+        if self.evaluation_episodes and self.task is None:
+            raise UsageError(
+                "an evaluation needs a simulator (--env): on a live machine it would cost real"
+                " steps, and its own episodes are noted anyway"
+            )
+
+    @property
+    def episodes_to_look(self) -> int:
+        """Episodes of each evaluation, as far as they may be run."""
+        if self.evaluation_episodes is not None:
+            return self.evaluation_episodes
+        return USUAL_EPISODES if self.task is not None and self.steps else 0
+
+    @property
+    def evaluation_seed(self) -> int:
+        """Of the episodes' starts, from a stream that nothing else draws from."""
+        return int(np.random.SeedSequence(self.seed).spawn(5)[-1].generate_state(1)[0] >> 1)
+
+    @property
+    def machine_delay(self) -> int:
+        """Steps between two payments of the machine."""
+        return self.delay if self.task is None else self.task.delay
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What makes it this run and no other."""
+        values = to_json(self)
+        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}

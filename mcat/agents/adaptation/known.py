@@ -6,15 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.learner import Batch
 from mcat.agents.networks import MLP
 from mcat.datasets.views import Episodes
+from mcat.errors import DataError
 from mcat.types import PolicyFunction
 
 CHUNK = 4096  # states translated at once
-LEAST_SPREAD = 1e-3
+CONSTANT = 1e-6  # a spread below this is rounding, not motion
+LEAST_SPREAD = 1e-3  # a sensor that hardly moved must not be heard a thousand times too loud
 
 
 class Scale(NamedTuple):
@@ -28,6 +31,11 @@ class Scale(NamedTuple):
         """Observations `(n, obs)` in these units."""
         return (obs - self.mean) / self.spread
 
+    def batch(self, rows: Batch) -> Batch:
+        """Transitions in these units."""
+        obs, next_obs = self.of(rows.obs), self.of(rows.next_obs)
+        return rows._replace(obs=obs, next_obs=next_obs, reward=rows.reward / self.reward)
+
     def fold(self, actor: MLP) -> MLP:
         """The same actor for observations as they come: a policy file knows no units."""
         plain = MLP(actor.sizes, 1).requires_grad_(False)
@@ -40,39 +48,63 @@ class Scale(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The logs in those units, and the source policy's translated actions in their states.
+    """The logs in those units, and what a policy would do in their states.
 
     Attributes:
         rows: The transitions.
-        translated: `(n, act)`; None without a source policy.
+        proposed: `(n, act)`, the policy's actions; None without one.
         scale: The units.
     """
 
     rows: Batch
-    translated: Tensor | None
+    proposed: Tensor | None
     scale: Scale
 
     def __len__(self) -> int:
         return len(self.rows.obs)
 
+    def draw(self, rng: np.random.Generator, size: int) -> tuple[Batch, Tensor | None]:
+        """Transitions drawn uniformly, with replacement, and the policy's actions in them."""
+        drawn = torch.from_numpy(rng.integers(len(self), size=size))
+        proposed = None if self.proposed is None else self.proposed[drawn]
+        return Batch(*(column[drawn] for column in self.rows)), proposed
 
-def known_of(logs: Episodes, policy: PolicyFunction | None) -> Known:
+    def with_rewards(self, rewards: NDArray[np.float32]) -> Known:
+        """The same with other rewards `(n,)`, in the same units."""
+        column = torch.from_numpy(rewards)[:, None] / self.scale.reward
+        return self._replace(rows=self.rows._replace(reward=column))
+
+
+def known_of(
+    logs: Episodes, rewards: NDArray[np.float32], policy: PolicyFunction | None = None
+) -> Known:
     """Logs as a learner takes them.
 
     Args:
-        logs: Of the changed machine, with rewards.
-        policy: The source policy, translated; None if there is none.
+        logs: Of the changed machine.
+        rewards: `(n,)`, what each transition earned.
+        policy: A policy for the machine, such as a translated one; None if there is none.
+
+    Raises:
+        DataError: if the policy answers with NaN or infinite actions.
     """
     columns = logs.transitions(np.arange(len(logs)))
-    obs, action, reward, next_obs, terminal = (
+    obs, action, _, next_obs, terminal = (
         torch.from_numpy(np.array(column)) for column in columns[1:]
     )
-    scale = Scale(obs.mean(0), obs.std(0).clamp_min(LEAST_SPREAD), max(float(reward.std()), 1e-6))
-    translated = None
-    if policy is not None:
-        found = [np.asarray(policy(part.numpy()), np.float32) for part in torch.split(obs, CHUNK)]
-        translated = torch.from_numpy(np.concatenate(found))
-    rows = Batch(
-        scale.of(obs), action, reward[:, None] / scale.reward, scale.of(next_obs), terminal[:, None]
-    )
-    return Known(rows, translated, scale)
+    spread = obs.std(0, correction=0)
+    spread = torch.where(spread > CONSTANT, spread.clamp_min(LEAST_SPREAD), 1.0)
+    size = float(rewards.std())
+    scale = Scale(obs.mean(0), spread, size if size > CONSTANT else 1.0)
+    earned = torch.from_numpy(np.array(rewards))[:, None]
+    rows = scale.batch(Batch(obs, action, earned, next_obs, terminal[:, None]))
+    return Known(rows, None if policy is None else _proposed(policy, obs), scale)
+
+
+def _proposed(policy: PolicyFunction, obs: Tensor) -> Tensor:
+    found = [np.asarray(policy(part.numpy()), np.float32) for part in torch.split(obs, CHUNK)]
+    actions = np.concatenate(found)
+    if not np.isfinite(actions).all():
+        row = int(np.argwhere(~np.isfinite(actions))[0][0])
+        raise DataError(f"the policy's action in logged state {row} is NaN or infinite")
+    return torch.from_numpy(actions.clip(-1, 1))

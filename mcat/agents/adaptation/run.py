@@ -1,35 +1,42 @@
-"""From logs and a source policy to an adaptation in a folder, and back into a stopped one."""
+"""From logs and a policy to an adaptation in a folder, and back into a stopped one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from mcat.agents.adaptation.config import RESUME_MAY_CHANGE, AdaptConfig
-from mcat.agents.adaptation.known import known_of
-from mcat.agents.adaptation.trainer import Adapter, AdaptResult
 from mcat.agents.runs.claim import claimed_run, has_run
 from mcat.agents.runs.record import RECORD_FILE
 from mcat.config import require_same, to_json
 from mcat.datasets.views import Episodes
+from mcat.envs.tasks import Task
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
 from mcat.safe_io import read_json
 from mcat.types import PolicyFunction
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+    from mcat.agents.adaptation.machine import Live
+    from mcat.agents.adaptation.trainer import AdaptResult
 
 
 def adapt(
     config: AdaptConfig,
     out: Path,
     logs: Episodes,
-    policy: PolicyFunction | None,
+    policy: PolicyFunction | None = None,
     *,
-    made_of: Mapping[str, str],
+    log_task: Task | None = None,
+    live: gym.Env[Any, Any] | None = None,
+    made_of: Mapping[str, str] | None = None,
     resume: bool = False,
     quiet: bool = False,
     notify: Notify = ignore,
+    finish: Callable[[AdaptResult], object] = lambda result: None,
 ) -> AdaptResult:
     """Learn a policy for a changed machine, from its logs and from a few real steps.
 
@@ -37,41 +44,73 @@ def adapt(
         config: The settings of the run.
         out: Its folder.
         logs: Of the changed machine, with rewards.
-        policy: The source policy, translated; None if there is none.
-        made_of: Hashes of logs, policy and translator, by which a run is known again.
-        resume: Go on with the run that is there, exact to the bit; start if there is none.
+        policy: A policy that acts on it, such as a translated one; None if there is none.
+        log_task: What made the logs, if it is known: it says how late rewards were paid.
+        live: The machine, in place of the one that `config.live` names.
+        made_of: Hashes of logs and policy, by which a run is known again.
+        resume: Go on with the run that is there, exact to the bit; start if there is none. One
+            that is finished says what it earned.
         quiet: Show no progress.
-        notify: Told what is odd on going on.
+        notify: Told what is odd about the logs, or on going on.
+        finish: Called with what came out, before the run counts as finished.
 
     Raises:
         CannotCreateError: if there is something at `out`.
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
+        RetryError: if the live machine failed; what it did so far is kept.
         StoppedError: if a signal came and everything is saved.
-        UsageError: if the run that is there has other settings, logs or policies.
+        UnstableError: if episode after episode ends by a fault.
+        UsageError: if the run that is there has other settings, logs or policies, or the machine is
+            not that of the logs.
     """
-    has_run(out, resume=resume)
+    has_run(out, resume=resume)  # refuses before the seconds that torch takes
+    import torch
+
+    from mcat.agents.adaptation.known import known_of
+    from mcat.agents.adaptation.rewards import Rewards
+    from mcat.agents.adaptation.trainer import Adapter
+
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
-        adapter = Adapter(config, known_of(logs, policy), out)
-        with claimed_run(
-            out,
-            "adapt",
-            to_json(config),
-            resume=resume,
-            may_change=RESUME_MAY_CHANGE,
-            notify=notify,
-            made_of=dict(made_of),
-        ) as claim:
-            if claim.going_on:
-                old = read_json(out / RECORD_FILE).get("made_of", {})
-                require_same(str(out), old, dict(made_of))
-                adapter.restore(notify)
-            claim.write_record()
-            result = adapter.run(stop, quiet=quiet)
-            claim.write_result(
-                [result.policy] if result.policy.is_file() else [],
-                step=adapter.step,
-                seconds=adapter.seconds,
-                mean_return=result.mean_return,
-            )
+        machine = _live(config, logs, live)
+        try:
+            log_delay = config.log_delay or (log_task.delay if log_task else 1)
+            horizon = log_task.horizon if log_task else None
+            credits = config.credit == "ridge"
+            rewards = Rewards(logs, log_delay, config.machine_delay, horizon, credits=credits)
+            if rewards.lacks_payments:
+                notify("note: too few payments yet to tell which steps earned them")
+            known = known_of(logs, rewards.of_logs(), policy)
+            adapter = Adapter(config, known, rewards, out, machine)
+            with claimed_run(
+                out, "adapt", to_json(config), resume=resume, may_change=RESUME_MAY_CHANGE,
+                notify=notify, made_of=dict(made_of or {}),
+            ) as claim:  # fmt: skip
+                if claim.going_on:
+                    old = read_json(out / RECORD_FILE).get("made_of", {})
+                    require_same(str(out), old, made_of or {})
+                    adapter.restore(notify)
+                claim.write_record()
+                result = adapter.run(stop, quiet=quiet)
+                finish(result)
+                claim.write_result(
+                    [result.policy], step=result.step, seconds=adapter.seconds,
+                    mean_return=result.mean_return,
+                )  # fmt: skip
+        finally:
+            if machine is not None:
+                machine.close()
     return result
+
+
+def _live(config: AdaptConfig, logs: Episodes, env: gym.Env[Any, Any] | None) -> Live | None:
+    """The live machine, opened before anything is learned: it may be of another kind."""
+    if not config.steps or (config.live is None and env is None):
+        return None
+    from mcat.agents.adaptation.machine import Live, open_live
+
+    sizes = logs.observation_size, logs.action_size
+    if env is not None:
+        return Live(env, config.live or "the live machine", sizes)
+    assert config.live is not None
+    return open_live(config.live, config.live_args, sizes)

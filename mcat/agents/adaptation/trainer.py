@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import index
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mcat.agents.adaptation.config import RESUME_MAY_CHANGE, AdaptConfig
+from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.adaptation.known import Known
 from mcat.agents.adaptation.learner import Anchored
+from mcat.agents.adaptation.machine import Live, Machine, open_machine
+from mcat.agents.adaptation.policy_file import policy_of, save_adapted
+from mcat.agents.adaptation.rewards import Rewards
 from mcat.agents.evaluation import Evaluator
 from mcat.agents.learner import Batch, Losses
-from mcat.agents.policies.policy import save_policy
 from mcat.agents.replay import SEGMENT, Replay
 from mcat.agents.runs.folder import (
     CsvLog,
@@ -29,28 +30,34 @@ from mcat.agents.runs.folder import (
     take_over,
 )
 from mcat.agents.runs.record import POLICY_FILE
-from mcat.agents.single.episode import Episode
-from mcat.config import to_json
-from mcat.errors import DivergedError, UsageError
+from mcat.errors import DivergedError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
-from mcat.provenance import provenance
 from mcat.safe_io import io_errors
 from mcat.tensor_files import Arrays
 
-COLUMNS = ("step", "updates", "charts/episodic_return", "eval/return", "eval/return_std",
-           "losses/critic", "losses/actor", "anchor/translated", "time/seconds",
+COLUMNS = ("step", "updates", "charts/episodes", "charts/episodic_return", "eval/return",
+           "eval/return_std", "losses/critic", "losses/actor", "anchor/policy", "time/seconds",
            "time/cpu")  # fmt: skip
-SAVE_EVERY = 2_500  # updates between two checkpoints
-_COUNTERS = ("step", "seconds", "cpu_seconds", "finished", "latest_returns", "sums", "count")
+MAX_UNSTABLE = 10  # episodes in a row that may end by a fault
+_COUNTERS = ("step", "seconds", "cpu_seconds", "looked", "unstable", "episodes", "finished",
+             "latest_returns", "sums", "count")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptResult:
-    """Where an adaptation left its policy, and what that earns; None if nobody looked."""
+    """What an adaptation made.
+
+    Attributes:
+        out: Its folder.
+        policy: The file of the policy.
+        step: Real steps that were made.
+        mean_return: What the policy earns in the simulator; None if nobody looked.
+    """
 
     out: Path
     policy: Path
+    step: int
     mean_return: float | None
 
 
@@ -59,15 +66,24 @@ class Adapter:
 
     Args:
         config: The settings.
-        known: Logs, and translated actions in them.
+        known: Logs, and a policy's actions in them.
+        rewards: What transitions earned.
         out: The folder of the run.
+        live: The machine, if it is none of our tasks.
     """
 
-    def __init__(self, config: AdaptConfig, known: Known, out: Path) -> None:
-        self.config, self.known, self.out = config, known, out
+    def __init__(
+        self,
+        config: AdaptConfig,
+        known: Known,
+        rewards: Rewards,
+        out: Path,
+        live: Live | None = None,
+    ) -> None:
+        self.config, self.known, self.rewards, self.out = config, known, rewards, out
         sizes = known.rows.obs.shape[1], known.rows.action.shape[1]
         # One stream per consumer, so that none depends on how much another has drawn.
-        agent, acting, sampling, episodes, looking = np.random.SeedSequence(config.seed).spawn(5)
+        agent, acting, sampling, episodes, _ = np.random.SeedSequence(config.seed).spawn(5)
         generator = torch.Generator().manual_seed(int(agent.generate_state(1, np.uint64)[0] >> 1))
         self.learner = Anchored(*sizes, config.learner, generator)
         self.rngs = {
@@ -76,16 +92,19 @@ class Adapter:
             "episodes": np.random.default_rng(episodes),
         }
         self.replay = Replay(*sizes, SEGMENT * max(1, -(-config.steps // SEGMENT)))
-        self.episode: Episode | None = None  # none is touched before the first real step
+        self._open_machine = cache(partial(open_machine, config, live, out, sizes))  # when needed
+        self.running = False  # an episode
         self.evaluator: Evaluator | None = None
-        if config.task is not None and config.evaluation_episodes:
-            start = int(looking.generate_state(1)[0] >> 1)
-            self.evaluator = Evaluator(config.task, config.evaluation_episodes, start)
-        self.step = 0  # real ones
+        if config.task is not None and config.episodes_to_look:
+            self.evaluator = Evaluator(config.task, config.episodes_to_look, config.evaluation_seed)
+        self.step, self.looked = 0, -1  # real ones so far, and those at the last row of metrics
         self.seconds = self.cpu_seconds = 0.0
+        self.unstable = 0  # faults in a row
+        self.episodes = 0
         self.finished: list[float] = []  # returns of real episodes since the last row
         self.latest_returns: list[float] = []
-        self.sums, self.count = [0.0, 0.0, 0.0], 0  # losses, and how often translation was better
+        self.sums, self.count = [0.0, 0.0, 0.0], 0  # losses, and how often the policy was better
+        self._saved = 0  # updates at the last checkpoint
         self.checkpoints, self.segments = out / "checkpoints", out / "replay"
         self.log = CsvLog(out / "metrics.csv", COLUMNS)
 
@@ -100,28 +119,34 @@ class Adapter:
         total = config.offline_updates + config.steps * config.updates_per_step
         with (
             Metrics(self.log, until=self.step) as metrics,
-            Progress("adapting", total, "updates", done=self.learner.updates, quiet=quiet) as shown,
+            Progress("adapting", total, "updates", done=self._done, quiet=quiet) as shown,
         ):
-            while not self._is_over:
+            while not self._is_over or self.looked < self.step:
                 if self.learner.updates < config.offline_updates:
                     self._learn_from_logs()
+                elif self._is_due:
+                    self._look(metrics)
+                    shown.note(self._told())
                 else:
                     self._one_step()
                 self.seconds = before + time.monotonic() - started
                 self.cpu_seconds = spent + time.process_time() - began
-                if self._is_due():
-                    self._look(metrics)
-                    shown.note(f"{self.step:,} real steps: {np.mean(self.latest_returns):,.0f}")
-                shown.advance(self.learner.updates - shown.done)
-                if self.learner.updates % SAVE_EVERY == 0 or self._is_over:
+                shown.advance(self._done - shown.done)
+                if self.learner.updates >= self._saved + config.checkpoint_every:
                     self.save()
                 elif stop.requested:
                     self.save()
-                    raise stop.error(f"stopped, all saved: mcat adapt --resume {self.out} goes on")
+                    raise stop.error(
+                        f"stopped after {self.step} real steps, all saved in {self.out}: the same"
+                        " command with --resume goes on"
+                    )
+            self.save()
+        self._write_policy()
         return AdaptResult(
             out=self.out,
             policy=self.out / POLICY_FILE,
-            mean_return=float(np.mean(self.latest_returns)) if self.latest_returns else None,
+            step=self.step,
+            mean_return=_mean(self.latest_returns),
         )
 
     @property
@@ -129,69 +154,83 @@ class Adapter:
         offline = self.learner.updates >= self.config.offline_updates
         return offline and self.step >= self.config.steps
 
+    @property
     def _is_due(self) -> bool:
-        """Whether to look at what it earns: after the logs, now and then, and at the end."""
-        if self.learner.updates < self.config.offline_updates:
-            return False
-        return self.step % self.config.evaluate_every == 0 or self._is_over
+        """Whether to note what it earns: after the logs, now and then, and at the end."""
+        now = self.step % self.config.evaluate_every == 0 or self._is_over
+        return now and self.looked < self.step
+
+    @property
+    def _done(self) -> int:
+        offline = min(self.learner.updates, self.config.offline_updates)
+        return offline + self.step * self.config.updates_per_step
+
+    def _told(self) -> str:
+        earned = _mean(self.latest_returns)
+        return f"{self.step:,} real steps" + ("" if earned is None else f": {earned:,.0f}")
 
     # --- learning -------------------------------------------------------------------------
 
     def _learn_from_logs(self) -> None:
-        """One update near the better of what was done and what the source would have done."""
-        rng, rows = self.rngs["sampling"], self.known.rows
-        drawn = torch.from_numpy(rng.integers(len(self.known), size=self.config.batch_size))
-        batch = Batch(*(column[drawn] for column in rows))
-        anchor = batch.action
-        if self.known.translated is not None:
-            other = self.known.translated[drawn]
-            anchor = self.learner.better_of(batch.obs, batch.action, other)
-            self.sums[2] += float((anchor == other).all(1).float().mean())
+        """One update near what was done, or near what the policy would have done."""
+        batch, anchor = self._draw_logs(self.config.batch_size)
         self._note(self.learner.update_near(batch, anchor))
+
+    def _draw_logs(self, size: int) -> tuple[Batch, torch.Tensor]:
+        """Transitions of the logs, and what to stay near to in each."""
+        batch, proposed = self.known.draw(self.rngs["sampling"], size)
+        if proposed is None or self.config.anchor == "logged":
+            return batch, batch.action
+        if self.config.anchor == "policy":
+            return batch, proposed
+        anchor = self.learner.better_of(batch.obs, batch.action, proposed)
+        self.sums[2] += float((anchor == proposed).all(1).float().mean())
+        return batch, anchor
 
     def _one_step(self) -> None:
         """Act once, then learn from logs and real steps."""
-        episode = self._running_episode()
+        machine = self._open_machine()
+        if not self.running:
+            machine.start(int(self.rngs["episodes"].integers(2**31)))
+            self.running = True
         self.step += 1
-        action = self._choose_action(episode.obs)
-        taken = episode.step(action)
+        taken = machine.step(self._choose_action(machine.obs))
         if taken.fault is None:
-            self.replay.add(taken.obs, action, taken.reward, taken.next_obs, taken.terminal)
+            self.replay.add(taken.obs, taken.action, taken.reward, taken.next_obs, taken.terminal)
             self.replay.save_segment(self.segments)
-        for _ in range(self.config.updates_per_step):
-            self._note(self.learner.update(self._mixed_batch()))
+        if self.replay.added and self.step > self.config.random_steps:
+            for _ in range(self.config.updates_per_step):
+                self._note(self.learner.update(self._mixed_batch()))
         if taken.over:
-            self.finished.append(episode.earned)
-            episode.start(int(self.rngs["episodes"].integers(2**31)))
+            self._end_episode(machine, taken.fault, cut=taken.cut)
 
-    def _running_episode(self) -> Episode:
-        if self.episode is None:
-            assert self.config.task is not None, "real steps need a machine"
-            self.episode = Episode(self.config.task)
-            self.episode.start(int(self.rngs["episodes"].integers(2**31)))
-        return self.episode
+    def _end_episode(self, machine: Machine, fault: str | None, *, cut: bool) -> None:
+        self.running = False
+        self.unstable = self.unstable + 1 if fault else 0
+        if self.unstable == MAX_UNSTABLE:
+            raise UnstableError(f"the last {MAX_UNSTABLE} episodes ended by a fault ({fault})")
+        if not cut:
+            self.finished.append(machine.earned)
+            self.episodes += 1
+        length = machine.length - (fault is not None)
+        if length and self.rewards.take_in(self.replay.latest(length), whole=not (cut or fault)):
+            self.known = self.known.with_rewards(self.rewards.of_logs())
 
     def _choose_action(self, obs: NDArray[np.float64]) -> NDArray[np.float32]:
+        rng, size = self.rngs["acting"], self.known.rows.action.shape[1]
+        if self.step <= self.config.random_steps:
+            return rng.uniform(-1, 1, size).astype(np.float32)
+        noise = rng.standard_normal(size, dtype=np.float32)
         seen = self.known.scale.of(torch.from_numpy(obs.astype(np.float32))[None])
-        noise = self.rngs["acting"].standard_normal(self.replay_actions, dtype=np.float32)
         action: NDArray[np.float32] = self.learner.act(seen.numpy())[0]
-        return (action + self.config.exploration * noise).clip(-1, 1)
-
-    @property
-    def replay_actions(self) -> int:
-        """Numbers in an action."""
-        return self.known.rows.action.shape[1]
+        return (action + np.float32(self.config.exploration) * noise).clip(-1, 1)
 
     def _mixed_batch(self) -> Batch:
         """Logs and real steps, at the configured share."""
-        rng, scale = self.rngs["sampling"], self.known.scale
         logged = round(self.config.log_share * self.config.batch_size)
-        drawn = torch.from_numpy(rng.integers(len(self.known), size=logged))
-        old = Batch(*(column[drawn] for column in self.known.rows))
-        new = self.replay.sample(rng, self.config.batch_size - logged)
-        new = new._replace(
-            obs=scale.of(new.obs), next_obs=scale.of(new.next_obs), reward=new.reward / scale.reward
-        )
+        old, _ = self.known.draw(self.rngs["sampling"], logged)
+        new = self.replay.sample(self.rngs["sampling"], self.config.batch_size - logged)
+        new = self.known.scale.batch(new._replace(reward=self.rewards.of(new)))
         return Batch(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
 
     def _note(self, losses: Losses) -> None:
@@ -208,85 +247,90 @@ class Adapter:
 
     def _look(self, metrics: Metrics) -> None:
         """Measure, and write down, what the policy earns now; save it."""
-        scale = self.known.scale
-        actor = scale.fold(self.learner.deployed)
+        actor = self.known.scale.fold(self.learner.deployed)
         self.latest_returns = []
         if self.evaluator is not None:
-            act = partial(_act, actor)
-            self.latest_returns = self.evaluator.returns(act).tolist()
-        critic, policy, translated = (value / max(self.count, 1) for value in self.sums)
+            self.latest_returns = self.evaluator.returns(partial(policy_of, actor)).tolist()
+        critic, policy, chosen = (value / max(self.count, 1) for value in self.sums)
         returns = self.latest_returns or [np.nan]
         metrics.add(
             {
                 "step": self.step,
                 "updates": self.learner.updates,
+                "charts/episodes": self.episodes,
                 "charts/episodic_return": float(np.mean(self.finished or [np.nan])),
                 "eval/return": float(np.mean(returns)),
                 "eval/return_std": float(np.std(returns)),
                 "losses/critic": critic,
                 "losses/actor": policy,
-                "anchor/translated": translated,
+                "anchor/policy": chosen,
                 "time/seconds": self.seconds,
                 "time/cpu": self.cpu_seconds,
             }
         )
         self.finished, self.sums, self.count = [], [0.0, 0.0, 0.0], 0
-        if self.config.task is not None:
-            metadata = {
-                "step": self.step,
-                "mean_return": float(np.mean(returns)) if self.latest_returns else None,
-                "seed": self.config.seed,
-                **provenance(),
-            }
-            path = self.out / POLICY_FILE
-            save_policy(path, actor, self.config.task, metadata, overwrite=True)
+        self.looked = self.step
+        self._write_policy()
 
-    @property
-    def _settings(self) -> dict[str, Any]:
-        values = to_json(self.config)
-        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
+    def _write_policy(self) -> None:
+        actor = self.known.scale.fold(self.learner.deployed)
+        facts = {"step": self.step, "mean_return": _mean(self.latest_returns)}
+        save_adapted(self.out / POLICY_FILE, actor, self.config, facts)
 
     def save(self) -> None:
         """Write a checkpoint from which `restore` goes on as if nothing had happened."""
-        tensors: Arrays = {k: v.detach().numpy() for k, v in self.learner.tensors().items()}
+        tensors: Arrays = {
+            f"learner/{name}": tensor.detach().numpy()
+            for name, tensor in self.learner.tensors().items()
+        }
+        tensors |= {f"rewards/{name}": array for name, array in self.rewards.arrays().items()}
         tensors["replay.tail"] = self.replay.tail()
-        episode = self.episode
+        machine = self._open_machine() if self.running else None
         state = {
             "kind": "adapt checkpoint",
             "rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()},
             "replay_added": self.replay.added,
             "replay_seals": self.replay.seals,
-            "episode": None if episode is None else [episode.seed, episode.length],
+            "episode": None if machine is None else [machine.seed, machine.length],
             "log": self.log.text,
             **{name: getattr(self, name) for name in _COUNTERS},
         }
-        save_checkpoint(self.checkpoints, self.learner.updates, tensors, state, self._settings)
+        self._saved = self.learner.updates
+        save_checkpoint(self.checkpoints, self._saved, tensors, state, self.config.settings)
 
     def restore(self, notify: Notify = ignore) -> None:
         """Return to the newest sound checkpoint; before the first one the run starts again."""
-        checkpoint = load_checkpoint(self.checkpoints, self._settings, notify)
+        checkpoint = load_checkpoint(self.checkpoints, self.config.settings, notify)
         if checkpoint is None:
             return
         tensors, state = checkpoint
         with misfits(self.checkpoints):
             if state["step"] > self.config.steps:
-                raise UsageError(f"{self.out} has made {state['step']} real steps already")
+                raise UsageError(
+                    f"{self.out} has made {state['step']} real steps already: ask for more by"
+                    " --steps"
+                )
             take_over(self, _COUNTERS, state)
             for name, rng in self.rngs.items():
                 rng.bit_generator.state = state["rngs"][name]
-            tail = tensors.pop("replay.tail")
-            self.replay.load(self.segments, state["replay_added"], tail, state["replay_seals"])
-            self.learner.load_tensors({k: torch.from_numpy(v) for k, v in tensors.items()})
-            if state["episode"] is not None:
-                assert self.config.task is not None
-                seed, length = map(index, state["episode"])
-                self.episode = Episode(self.config.task)
-                self.episode.replay_to(seed, self.replay.latest_actions(length))
+            tail, seals = tensors.pop("replay.tail"), state["replay_seals"]
+            self.replay.load(self.segments, state["replay_added"], tail, seals)
+            learned, paid = (_part(tensors, name) for name in ("learner/", "rewards/"))
+            self.learner.load_tensors({k: torch.from_numpy(v) for k, v in learned.items()})
+            self.rewards.load_arrays(paid)
+            self.known = self.known.with_rewards(self.rewards.of_logs())
+            self._saved = self.learner.updates
+            if self.step < self.config.steps and self.step:
+                seed, length = map(index, state["episode"] or (0, 0))
+                actions = self.replay.latest_actions(length)
+                goes_on = self._open_machine().return_to(self.step, seed, actions)
+                self.running = goes_on and state["episode"] is not None
             self.log.restore(state["log"], notify)
 
 
-@torch.no_grad()
-def _act(actor: Any, obs: NDArray[Any]) -> NDArray[np.float32]:
-    rows = torch.from_numpy(np.asarray(obs, np.float32))
-    actions: NDArray[np.float32] = torch.tanh(actor(rows)[0]).numpy()
-    return actions
+def _part(tensors: Arrays, prefix: str) -> Arrays:
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None

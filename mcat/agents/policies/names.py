@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mcat.agents.policies.foreign.own_code import load_code, names_code, require_module
+from mcat.agents.runs.record import policy_file
 from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError, no_name_or_file, unknown
@@ -131,19 +132,47 @@ def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:
     if name.partition(":")[0] == "scripted":
         return _scripted(name.partition(":")[2], task)
     sizes = task.spec.observation_size, task.spec.action_size
+    path = packaged_path(name, task) if name in LEVELS else None
+    return find_policy_of_sizes(name, *sizes, machine=task.label(), path=path)
+
+
+def find_policy_of_sizes(
+    name: str,
+    observation_size: int,
+    action_size: int,
+    *,
+    machine: str = "this machine",
+    path: Path | None = None,
+) -> AnyPolicy:
+    """A policy for a machine of which no more than its sizes need be known.
+
+    Args:
+        name: What `open_policy` takes, or `module:function`, a user's own code: it is run.
+        observation_size: Numbers in an observation.
+        action_size: Numbers in an action.
+        machine: What to call the machine in errors.
+        path: The policy's file, if that is not its name.
+
+    Raises:
+        UsageError: if there is no such policy, or it is made for other spaces.
+        MissingInputError: if there is no such file.
+    """
+    require_policy_name(name)
+    if path is None and name.partition(":")[0] in NAMES and not Path(name).exists():
+        raise UsageError(f"there is no policy {name} of {machine}: give a file or MODULE:FUNCTION")
     if names_code(name):
-        return load_code(name, *sizes)
-    policy = open_policy(packaged_path(name, task) if name in LEVELS else name)
-    found = policy.observation_size, policy.action_size
+        return load_code(name, observation_size, action_size)
+    policy = open_policy(path or name)
+    found, sizes = (policy.observation_size, policy.action_size), (observation_size, action_size)
     if found != sizes:
         raise UsageError(
-            f"policy {name} is for {_made_for(policy)} and does not fit {task.label()}: {found[0]}"
+            f"policy {name} is for {_made_for(policy)} and does not fit {machine}: {found[0]}"
             f" observations and {found[1]} actions against {sizes[0]} and {sizes[1]}"
         )
     bounds = getattr(policy, "bounds", None)
     if bounds is not None and not bounds.within_unit:
         raise UsageError(
-            f"policy {name} gives actions in {bounds} and does not fit {task.label()}, which takes"
+            f"policy {name} gives actions in {bounds} and does not fit {machine}, which takes"
             " those in [-1, 1]"
         )
     return policy
@@ -160,6 +189,7 @@ def open_policy(path: str | Path) -> Policy | ContextPolicy | ImportedPolicy | O
         DataError: if it is damaged, hostile or not a policy.
     """
     path = Path(path)
+    path = policy_file(path) if path.is_dir() else path
     if path.suffix == ".onnx":
         from mcat.agents.policies.foreign.onnx_policy import load_onnx
 
@@ -185,6 +215,33 @@ def find_source_policy(name: str, task: Task, rng: np.random.Generator) -> Polic
         raise UsageError(
             f"policy {name} finds out by itself which machine it is on, so there is nothing to"
             f" translate: run it by mcat evaluate --policy {name} --env {task.robot}"
+        )
+    return policy
+
+
+def find_outside_policy(
+    name: str | None, observation_size: int, action_size: int, machine: str
+) -> PolicyFunction:
+    """The policy of a machine that mcat cannot simulate: a file, or a user's own code.
+
+    Args:
+        name: What `find_policy_of_sizes` takes; None is refused.
+        observation_size: Numbers in an observation.
+        action_size: Numbers in an action.
+        machine: What to call the machine in errors.
+
+    Raises:
+        UsageError: if there is no such policy, it does not fit, or it has a memory.
+    """
+    if name is None:
+        raise UsageError(
+            f"mcat cannot simulate {machine} and has no policy of it: name yours by --policy FILE"
+            " or MODULE:FUNCTION"
+        )
+    policy = find_policy_of_sizes(name, observation_size, action_size, machine=machine)
+    if isinstance(policy, Remembering):
+        raise UsageError(
+            f"policy {name} has a memory: only what it does in a single state can be used here"
         )
     return policy
 

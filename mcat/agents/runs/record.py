@@ -156,6 +156,10 @@ def _of_family(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_task(config: dict[str, Any], kind: str) -> dict[str, Any]:
+    if config["task"] is None:  # an adaptation to a machine that mcat cannot simulate
+        name, delay = _text(config["live"] or "machine"), _count(config["delay"])
+        alone = {"family": name, "train": (name,), "test": ()}
+        return {**alone, "preset": kind, "horizon": 0, "delay": delay}
     task = Task.from_dict(config["task"])
     name = task.replace(delay=1).label()
     return {

@@ -16,11 +16,13 @@ class Step(NamedTuple):
     """What one action led to; with a `fault` the physics diverged and it led nowhere."""
 
     obs: NDArray[np.float64]
+    action: NDArray[np.float32]
     reward: float
     next_obs: NDArray[np.float64]
     terminal: bool  # the task ended here, as opposed to the time
     over: bool  # the episode ended here, for whatever reason
     fault: str | None
+    cut: bool = False  # over because somebody broke it off, so that its return is not known
 
 
 class Episode:
@@ -49,7 +51,7 @@ class Episode:
         self.length += 1
         self.earned += float(rewards[0])
         over = bool(terminated[0] or truncated[0])
-        return Step(before, float(rewards[0]), self.obs, bool(terminated[0]), over, fault)
+        return Step(before, action, float(rewards[0]), self.obs, bool(terminated[0]), over, fault)
 
     def replay_to(self, seed: int, actions: Iterable[NDArray[np.float32]]) -> None:
         """Return to where `actions` had led in the episode of `seed`."""

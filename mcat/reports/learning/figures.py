@@ -56,7 +56,7 @@ def draw_curves(groups: Sequence[Group], title: str, *, success: bool = False) -
     lines: dict[str, Line2D] = {}
     for family, row in zip(families, grid, strict=True):
         members = [group for group in groups if group.record.family == family]
-        single = members[0].record.kind == "train"  # one task, and none to test on
+        single = members[0].record.kind != "metatrain"  # one task, and none to test on
         for axes, (split, column) in zip(row, splits.items(), strict=True):
             if single and split == "test":
                 axes.remove()

@@ -75,7 +75,7 @@ def read_run(folder: Path) -> LearningRun:
     notes: list[str] = []
     metrics = _metrics(folder / "metrics.csv", notes)
     new = LearningRun(record=record, metrics=metrics)
-    if record.kind == "train":  # one task, so its return is that of all, and nobody else drives
+    if record.kind != "metatrain":  # one task, so its return is that of all, and nobody else drives
         new = replace(new, metrics=metrics | {"eval/train": metrics.get("eval/return", EMPTY)})
     else:
         new = replace(
