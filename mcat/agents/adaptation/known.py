@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +48,8 @@ class Scale(NamedTuple):
         return plain
 
 
-class Known(NamedTuple):
+@dataclass(frozen=True)
+class Known:
     """The logs in those units, and what a policy would do in their states.
 
     Attributes:
@@ -72,7 +74,7 @@ class Known(NamedTuple):
     def with_rewards(self, rewards: NDArray[np.float32]) -> Known:
         """The same with other rewards `(n,)`, in the same units."""
         column = torch.from_numpy(rewards)[:, None] / self.scale.reward
-        return self._replace(rows=self.rows._replace(reward=column))
+        return replace(self, rows=self.rows._replace(reward=column))
 
 
 def known_of(
