@@ -10,12 +10,13 @@ from typing import Any
 
 import click
 
-from mcat.commands import data, evaluate, metatrain, train, translate
+from mcat.commands import adapt, data, evaluate, metatrain, train, translate
 from mcat.errors import UsageError, unknown
 
 _COMMANDS: Mapping[str, click.Command] = {
     "metatrain": metatrain.metatrain,
     "train": train.train,
+    "adapt": adapt.adapt,
     "translate": translate.translate,
     "collect": data.collect,
     "evaluate": evaluate.evaluate,

@@ -15,8 +15,8 @@ from mcat.safe_io import dump_json
 from mcat.sweeps.plan import Plan, Point, Settings, in_order
 
 FILES = {"collect": ".h5", "evaluate": ".json"}  # commands that make one file, not a folder
-COMMANDS = ("metatrain", "train", "translate", "collect", "evaluate")
-THREADED = ("metatrain", "train", "translate")  # commands with --threads, the others --workers
+COMMANDS = ("metatrain", "train", "adapt", "translate", "collect", "evaluate")
+THREADED = ("metatrain", "train", "adapt", "translate")  # with --threads, the others --workers
 SHARING = ("translate", "collect", "evaluate")
 NOT_YET_MADE = "/dev/null"  # stands for an input while a plan is checked
 LONGEST_NAME = 120
@@ -119,7 +119,7 @@ def _definite(
             f"{'input' if is_input else 'variant'} '{point.variant}': {error}"
         ) from None
     needs = tuple(made[name].name for name in point.needs)
-    counts = point.command in ("metatrain", "train")
+    counts = point.command in ("metatrain", "train", "adapt")
     identity = {key: value for key, value in config.items() if key not in ("threads", "steps")}
     identity |= {} if counts else {"steps": config.get("steps")}
     digest = hashlib.sha256(dump_json([point.command, identity, needs]).encode()).hexdigest()[:8]

@@ -104,14 +104,15 @@ class Anchored(Learner):
             self._improve(obs, anchor)
         return Losses(critic_loss.detach(), self._actor_loss, torch.zeros(()), torch.zeros(0))
 
-    def _improve(self, obs: Tensor, anchor: Tensor | None) -> None:
+    def actor_loss(self, obs: Tensor, anchor: Tensor | None) -> Tensor:
         """-λ Q(s, π(s)), Q in units of its size, and the distance to the anchor."""
-        config = self.config
         action = torch.tanh(self.actor(obs)[0])
         values = self.critics(torch.cat((obs, action), 1))[0]
-        loss = -config.greed * values.mean() / values.abs().mean().detach()
-        if anchor is not None:
-            loss = loss + (action - anchor).square().mean()
+        loss = -self.config.greed * values.mean() / values.abs().mean().detach()
+        return loss if anchor is None else loss + (action - anchor).square().mean()
+
+    def _improve(self, obs: Tensor, anchor: Tensor | None) -> None:
+        config, loss = self.config, self.actor_loss(obs, anchor)
         minimise(self.actor_adam, loss)
         self._actor_loss = loss.detach()
         self.target_critics.track(self.critics, config.target_rate)  # type: ignore[arg-type]

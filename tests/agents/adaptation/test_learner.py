@@ -132,3 +132,49 @@ def test_two_learners_of_one_seed_are_equal_and_one_can_be_saved():
     three.update(batch(seed=9))
     for name, tensor in one.tensors().items():
         assert np.array_equal(tensor.detach().numpy(), three.tensors()[name].detach().numpy()), name
+
+
+def test_the_limits_of_the_anchor_are_plain_td3_and_cloning():
+    """The actor's gradient, of which Adam takes the sign: greed without end, and none at all."""
+    rows = batch()
+    anchor = -torch.ones(16, 2)  # not where the critics of this seed lead
+
+    def gradient(greed, near):
+        learner = Anchored(3, 2, replace(CONFIG, greed=greed), generator())
+        action = torch.tanh(learner.actor(rows.obs)[0])
+        values = learner.critics(torch.cat((rows.obs, action), 1))[0]
+        loss = learner.actor_loss(rows.obs, near)
+        parts = torch.autograd.grad(loss, list(learner.actor.parameters()))
+        wanted = -values.mean() / values.abs().mean().detach(), (action - anchor).square().mean()
+        return parts, [
+            torch.autograd.grad(part, list(learner.actor.parameters()), retain_graph=True)
+            for part in wanted
+        ]
+
+    def alike(one, two):
+        one, two = (torch.cat([part.flatten() for part in parts]) for parts in (one, two))
+        return float(torch.nn.functional.cosine_similarity(one, two, dim=0))
+
+    found, (plain, cloned) = gradient(1e6, anchor)
+    assert alike(found, plain) == pytest.approx(1, abs=1e-5)
+    found, _ = gradient(1.0, None)
+    assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+    found, _ = gradient(0.0, anchor)
+    assert all(torch.allclose(a, b, atol=1e-8) for a, b in zip(found, cloned, strict=True))
+    assert alike(plain, cloned) < 0.9  # so that the above could have failed
+
+
+def test_the_actor_loss_on_numbers_made_by_hand():
+    """Two states of one number, an actor that answers 0, critics whose value is 2 a + s."""
+    learner = Anchored(1, 1, replace(CONFIG, greed=3.0), generator())
+    learner.actor = MLP((1, 1), 1)  # zeros
+
+    class Values(nn.Module):
+        def forward(self, x):
+            return (2 * x[:, 1:] + x[:, :1]).expand(2, -1, -1)
+
+    learner.critics = Values()
+    obs, anchor = torch.tensor([[1.0], [-3.0]]), torch.tensor([[0.5], [1.0]])
+    # Q = 1 and -3: mean -1, mean size 2; distances 0.25 and 1.
+    assert float(learner.actor_loss(obs, None).detach()) == pytest.approx(3.0 * 1 / 2)
+    assert float(learner.actor_loss(obs, anchor).detach()) == pytest.approx(1.5 + 0.625)
