@@ -108,7 +108,7 @@ class Anchored(Learner):
         """-λ Q(s, π(s)), Q in units of its size, and the distance to the anchor."""
         action = torch.tanh(self.actor(obs)[0])
         values = self.critics(torch.cat((obs, action), 1))[0]
-        loss = -self.config.greed * values.mean() / values.abs().mean().detach()
+        loss: Tensor = -self.config.greed * values.mean() / values.abs().mean().detach()
         return loss if anchor is None else loss + (action - anchor).square().mean()
 
     def _improve(self, obs: Tensor, anchor: Tensor | None) -> None:

@@ -137,7 +137,7 @@ def test_two_learners_of_one_seed_are_equal_and_one_can_be_saved():
 def test_the_limits_of_the_anchor_are_plain_td3_and_cloning():
     """The actor's gradient, of which Adam takes the sign: greed without end, and none at all."""
     rows = batch()
-    anchor = -torch.ones(16, 2)  # not where the critics of this seed lead
+    anchor = torch.ones(16, 2)  # not where the critics of this seed lead
 
     def gradient(greed, near):
         learner = Anchored(3, 2, replace(CONFIG, greed=greed), generator())
