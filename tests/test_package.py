@@ -100,9 +100,10 @@ def test_data_sets_need_no_simulator():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-LIGHT = ("agents.meta.config", "agents.meta.algorithm", "agents.runs.record", "transfer.config",
-         "transfer.result", "paper.tables", "reports.learning.page", "translator",
-         "translator.recipes")  # fmt: skip
+LIGHT = ("agents.adaptation.config", "agents.adaptation.run", "agents.meta.config",
+         "agents.meta.algorithm", "agents.runs.record", "transfer.adaptation", "transfer.config",
+         "transfer.result", "paper.tables", "reports.adaptation.page", "reports.learning.page",
+         "translator", "translator.recipes")  # fmt: skip
 
 
 def test_configurations_and_records_need_no_torch():

@@ -1,4 +1,4 @@
-"""What learns by acting: one task (`single`), or all tasks of a family at once (`meta`).
+"""What learns by acting: one task (`single`), all tasks of a family (`meta`), a changed machine.
 
 The learners (`td3`, `crossq`) and what they learn from (`replay`, `sil`, `credit`) serve both.
 Names are imported on first use, because configurations need no torch.
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from mcat.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from mcat.agents.adaptation.config import AdaptConfig, AnchoredConfig
+    from mcat.agents.adaptation.run import adapt
     from mcat.agents.configs import (
         CreditConfig,
         CrossQConfig,
@@ -40,6 +42,8 @@ __all__ = [
     "MCAT",
     "PRESETS",
     "TD3",
+    "AdaptConfig",
+    "AnchoredConfig",
     "ContextPolicy",
     "Credit",
     "CreditConfig",
@@ -55,6 +59,7 @@ __all__ = [
     "SelfImitation",
     "TD3Config",
     "TrainConfig",
+    "adapt",
     "evaluate_run",
     "find_policy",
     "load_policy",
@@ -69,6 +74,8 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
+        "adaptation.config": ("AdaptConfig", "AnchoredConfig"),
+        "adaptation.run": ("adapt",),
         "configs": ("CreditConfig", "CrossQConfig", "ImitationConfig", "SelectionConfig",
                     "TD3Config"),
         "credit.credit": ("Credit",),

@@ -59,6 +59,8 @@ class AdaptConfig:
         seed: The root of all random numbers.
         anchor: What the actor is drawn to in logged states: what was done there, what the policy
             would do, or whichever of the two the critics value more.
+        online_anchor: What the distance to the anchor counts in logged states once there are real
+            steps: 0 nothing, as in RLPD, 1 as much as before them.
         offline_updates: Updates on the logs before the first real step.
         updates_per_step: Updates after each real step.
         batch_size: Transitions of an update.
@@ -83,6 +85,7 @@ class AdaptConfig:
     steps: int = 0
     seed: int = 0
     anchor: Literal["better", "logged", "policy"] = "better"
+    online_anchor: float = 0.0
     offline_updates: int = 10_000
     updates_per_step: int = 3
     batch_size: int = 256
@@ -102,7 +105,8 @@ class AdaptConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"{name} must be at least 1, not {value}")
-        for name in ("steps", "seed", "offline_updates", "random_steps", "exploration"):
+        for name in ("steps", "seed", "offline_updates", "random_steps", "exploration",
+                     "online_anchor"):  # fmt: skip
             if getattr(self, name) < 0:
                 raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
         if not 0 <= self.log_share <= 1:

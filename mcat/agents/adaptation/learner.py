@@ -2,8 +2,8 @@
 
 Of every logged state two actions are known: the logged one, and the source policy's, translated.
 The actor is drawn to whichever the critics value more (`anchor`), as TD3+BC (Fujimoto and Gu 2021)
-draws it to the logged one. Once there are real steps, half of each batch comes from the logs and
-nothing is drawn to anything (RLPD, Ball et al. 2023).
+draws it to the logged one. Once there are real steps, half of each batch comes from the logs, and
+by default nothing is drawn to anything (RLPD, Ball et al. 2023).
 
 Actions are in [-1, 1]. Observations are normalised by the spread of the logs.
 """
@@ -81,12 +81,13 @@ class Anchored(Learner):
         """One step as plain TD3 has it, drawn to nothing."""
         return self.update_near(batch, None)
 
-    def update_near(self, batch: Batch, anchor: Tensor | None) -> Losses:
+    def update_near(self, batch: Batch, anchor: Tensor | None, weight: float = 1.0) -> Losses:
         """One step on the critics and, every `policy_delay`-th time, on the actor.
 
         Args:
             batch: Transitions.
-            anchor: `(n, act)`, what the actor is drawn to in each of them; None for nothing.
+            anchor: `(m, act)`, what the actor is drawn to in the first m of them; None for nothing.
+            weight: What the distance to it counts.
         """
         obs, action, reward, next_obs, terminal = batch
         config = self.config
@@ -101,18 +102,20 @@ class Anchored(Learner):
         minimise(self.critic_adam, critic_loss)
         self.updates += 1
         if self.updates % config.policy_delay == 0:
-            self._improve(obs, anchor)
+            self._improve(obs, anchor, weight)
         return Losses(critic_loss.detach(), self._actor_loss, torch.zeros(()), torch.zeros(0))
 
-    def actor_loss(self, obs: Tensor, anchor: Tensor | None) -> Tensor:
+    def actor_loss(self, obs: Tensor, anchor: Tensor | None, weight: float = 1.0) -> Tensor:
         """-λ Q(s, π(s)), Q in units of its size, and the distance to the anchor."""
         action = torch.tanh(self.actor(obs)[0])
         values = self.critics(torch.cat((obs, action), 1))[0]
         loss: Tensor = -self.config.greed * values.mean() / values.abs().mean().detach()
-        return loss if anchor is None else loss + (action - anchor).square().mean()
+        if anchor is None:
+            return loss
+        return loss + weight * (action[: len(anchor)] - anchor).square().mean()
 
-    def _improve(self, obs: Tensor, anchor: Tensor | None) -> None:
-        config, loss = self.config, self.actor_loss(obs, anchor)
+    def _improve(self, obs: Tensor, anchor: Tensor | None, weight: float) -> None:
+        config, loss = self.config, self.actor_loss(obs, anchor, weight)
         minimise(self.actor_adam, loss)
         self._actor_loss = loss.detach()
         self.target_critics.track(self.critics, config.target_rate)  # type: ignore[arg-type]

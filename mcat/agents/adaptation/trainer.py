@@ -200,7 +200,7 @@ class Adapter:
             self.replay.save_segment(self.segments)
         if self.replay.added and self.step > self.config.random_steps:
             for _ in range(self.config.updates_per_step):
-                self._note(self.learner.update(self._mixed_batch()))
+                self._learn_from_both()
         if taken.over:
             self._end_episode(machine, taken.fault, cut=taken.cut)
 
@@ -225,13 +225,19 @@ class Adapter:
         action: NDArray[np.float32] = self.learner.act(seen.numpy())[0]
         return (action + np.float32(self.config.exploration) * noise).clip(-1, 1)
 
-    def _mixed_batch(self) -> Batch:
-        """Logs and real steps, at the configured share."""
-        logged = round(self.config.log_share * self.config.batch_size)
-        old, _ = self.known.draw(self.rngs["sampling"], logged)
-        new = self.replay.sample(self.rngs["sampling"], self.config.batch_size - logged)
+    def _learn_from_both(self) -> None:
+        """One update on logs and real steps, at the configured share."""
+        config = self.config
+        logged, weight = round(config.log_share * config.batch_size), config.online_anchor
+        near: torch.Tensor | None = None
+        if logged and weight:
+            old, near = self._draw_logs(logged)
+        else:
+            old, _ = self.known.draw(self.rngs["sampling"], logged)
+        new = self.replay.sample(self.rngs["sampling"], config.batch_size - logged)
         new = self.known.scale.batch(new._replace(reward=self.rewards.of(new)))
-        return Batch(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
+        batch = Batch(*(torch.cat(pair) for pair in zip(old, new, strict=True)))
+        self._note(self.learner.update_near(batch, near, weight))
 
     def _note(self, losses: Losses) -> None:
         self.sums[0] += float(losses.critic)

@@ -154,6 +154,26 @@ def test_without_real_steps_no_environment_is_touched(tmp_path, monkeypatch, hop
         adapt(config(), tmp_path / "other", hopper_logs, quiet=True)
 
 
+def test_an_anchor_may_hold_while_real_steps_are_made(tmp_path):
+    """With rewards that lead astray, only what holds on to the policy still acts like it."""
+    learner, found = replace(linear_config().learner, greed=0.01), {}
+    for weight in (0.0, 1.0):
+        settings = linear_config(
+            live="linear", steps=60, anchor="policy", learner=learner, offline_updates=200,
+            updates_per_step=5, online_anchor=weight,
+        )  # fmt: skip
+        env = type("Astray", (LinearEnv,), {"step": lambda self, a: _astray(self, a)})()
+        adapt(settings, tmp_path / str(weight), linear_logs(), best, live=env, quiet=True)
+        found[weight] = gained(open_policy(tmp_path / str(weight)))
+    assert found[1.0] > 0.9
+    assert found[0.0] < found[1.0] - 0.2
+
+
+def _astray(env, action):
+    obs, _, *rest = LinearEnv.step(env, action)
+    return obs, 10 * float(action[0]), *rest  # whatever the state, the more the better
+
+
 @pytest.mark.parametrize("steps", [1, 7, 10, 25])
 def test_a_live_machine_makes_exactly_as_many_steps_as_allowed(tmp_path, steps):
     env = LinearEnv()

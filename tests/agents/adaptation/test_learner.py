@@ -178,3 +178,6 @@ def test_the_actor_loss_on_numbers_made_by_hand():
     # Q = 1 and -3: mean -1, mean size 2; distances 0.25 and 1.
     assert float(learner.actor_loss(obs, None).detach()) == pytest.approx(3.0 * 1 / 2)
     assert float(learner.actor_loss(obs, anchor).detach()) == pytest.approx(1.5 + 0.625)
+    # Only the first row has an anchor, at half its weight.
+    found = learner.actor_loss(obs, anchor[:1], weight=0.5)
+    assert float(found.detach()) == pytest.approx(1.5 + 0.125)
