@@ -47,6 +47,11 @@ def main() -> None:
     mcat(f"translate --src {source} --tgt {target} --preset quick --episodes 20 "
          f"--out {OUT}/transfer")  # fmt: skip
 
+    # A policy that needs no translator, from the same logs and a few hundred real steps. A real
+    # adaptation learns for minutes, this one shows the way.
+    mcat(f"adapt --logs {target} --translator {OUT}/transfer --env halfcheetah --armature 0.5 "
+         f"--offline-updates 1000 --steps 300 --evaluate-every 100 --out {OUT}/adapt")  # fmt: skip
+
     # One policy for five variants at once; a real run takes an hour, this one shows the way.
     mcat(f"metatrain --preset smoke --out {OUT}/metatrain")
     mcat(f"plot {OUT}/metatrain --out {OUT}/metatrain/plots")
@@ -61,6 +66,7 @@ def main() -> None:
         if path.suffix in (".gif", ".h5", ".html", ".png") or path.name.startswith("policy"):
             print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
     print(f"Open {OUT}/transfer/report.html to see what the transfer is worth, and")
+    print(f"{OUT}/adapt/report.html what real steps add to it; see also")
     print(f"{OUT}/metatrain/plots/learning.html for what a meta-training run shows.")
     print(f"{OUT}/sweep/report/report.html compares two of them.")
 
