@@ -14,9 +14,10 @@ from mcat.transfer.result import ReturnMatrix
 
 @dataclass(frozen=True)
 class Cell:
-    """What one policy earned: the mean return of every seed's translator."""
+    """What one policy earned: the mean return of every seed, and which seeds these are."""
 
     means: tuple[float, ...]
+    seeds: tuple[int, ...] = ()
 
     @property
     def mean(self) -> float:
