@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         "mcat reproduce table1 --method cloning --method offline-rl",
     ),
 )
-@click.argument("table", metavar="table1|heatmaps|rewards|extension")
+@click.argument("table", metavar="table1|heatmaps|pairs|rewards|extension")
 @group(
     "Settings",
     click.option("--row", "rows", multiple=True, metavar="NAME",

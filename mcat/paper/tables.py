@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 
 from mcat.envs.families import family
 from mcat.envs.scripted import SOURCE_POLICY
@@ -199,6 +200,13 @@ def _heat_map(name: str) -> Row:
     )
 
 
+def _pairs(name: str) -> tuple[Row, ...]:
+    """Every two tasks of a heat map by themselves, so that each has an estimate of trust."""
+    pairs = permutations(family(name).train, 2)
+    named = {"-to-".join(task.label(*_named(task)) for task in pair): pair for pair in pairs}
+    return tuple(_locomotion(text, *pair, {}, methods=("ours",)) for text, pair in named.items())
+
+
 def _cost(c: float, *numbers: float) -> Row:
     on_source, on_target, cycle, plain, aware = numbers
     return _locomotion(
@@ -310,6 +318,10 @@ TABLES = {
     "heatmaps": Table(
         title="Heat maps: improvement between any two tasks",
         rows=(_heat_map("halfcheetah-heatmap"), _heat_map("ant-heatmap")),
+    ),
+    "pairs": Table(
+        title="The pairs of the heat maps, one translator each",
+        rows=(*_pairs("halfcheetah-heatmap"), *_pairs("ant-heatmap")),
     ),
     "rewards": Table(
         title="Appendix C.3: rewards that depend on the action",

@@ -73,11 +73,11 @@ def tells_good_from_bad(logs: Logs) -> bool:
 
 
 def logged_returns(source: Logs, target: Logs) -> tuple[Returns, ...]:
-    """What the episodes in the logs earned; nothing of logs without rewards."""
+    """What the episodes in the logs earned; nothing of logs in which no reward ever changes."""
     return tuple(
         Returns(label=label, values=tuple(_episode_returns(logs).tolist()))
         for label, logs in ((LOGGED_SOURCE, source), (LOGGED, target))
-        if logs.has_rewards
+        if tells_good_from_bad(logs)
     )
 
 

@@ -163,15 +163,13 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "trust": _trust(data["trust"]),
         "returns": tuple(map(Returns.from_json, data["returns"])),
         "logged": tuple(map(Returns.from_json, data.get("logged", ()))),  # later than the others
-        "matrix": _matrix(data["matrix"]),
+        "matrix": matrix_of(data["matrix"]) if data["matrix"] else None,  # once empty for pairs
         "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
     }
 
 
-def _matrix(data: dict[str, Any] | None) -> ReturnMatrix | None:
-    """The matrix; earlier results of pairs have an empty one."""
-    if not data:
-        return None
+def matrix_of(data: dict[str, Any]) -> ReturnMatrix:
+    """The matrix that a file has."""
     cells = {k: v for k, v in data.items() if k != "names" and v is not None}
     return ReturnMatrix(
         names=tuple(data["names"]),

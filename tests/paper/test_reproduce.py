@@ -100,7 +100,7 @@ def test_a_stopped_run_goes_on_where_it_was(done, tmp_path, monkeypatch):
     assert [row.name for row in summary.rows] == ["many"]
 
 
-def test_the_page_shows_ours_beside_the_papers(done, tmp_path):
+def test_the_page_shows_ours_beside_the_papers(done, small_table, tmp_path):
     _, (summary, _), _ = done
     paths = write_reproduction(summary, tmp_path)
     assert [path.suffix for path in paths] == [".json", ".md", ".png"]

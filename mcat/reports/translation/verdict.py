@@ -91,7 +91,7 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
     best = max(others, key=lambda returns: returns.mean)
     listed = " and ".join(f"{OTHERS[item.label]} {mean_and_error_text(item)}" for item in others)
     details = f"{found.details} From the same logs, {listed}."
-    ahead, error = _difference(after, best)
+    ahead, error = difference(after, best)
     if ahead > 2 * error:
         told = f" That is {ahead:,.1f} ± {error:,.1f} more than translating"
         if before.mean > best.mean:
@@ -108,7 +108,7 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
     return replace(found, details=f"{details} Translating does not clearly beat that.")
 
 
-def _difference(before: Returns, after: Returns) -> tuple[float, float]:
+def difference(before: Returns, after: Returns) -> tuple[float, float]:
     """Mean and standard error of what one earns more in the same episodes; ∞ for too few."""
     differences = np.subtract(after.values, before.values)
     if len(differences) < _FEWEST:
@@ -117,7 +117,7 @@ def _difference(before: Returns, after: Returns) -> tuple[float, float]:
 
 
 def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdict:
-    gain, error = _difference(before, after)
+    gain, error = difference(before, after)
     episodes = len(after.values)
     times = f", {after.mean / before.mean:.2f} times as much" if before.mean > 1 else ""
     details = (
