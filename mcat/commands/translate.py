@@ -71,9 +71,10 @@ if TYPE_CHECKING:
                  help="The policy to transfer (default: good; scripted on Meta-World)."),
     click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
                  help="Episodes to run of each policy; 0 for none."),
-    click.option("--alternatives/--no-alternatives", default=True, show_default=True,
-                 help="Also clone the target's logs and learn from their rewards offline (10,000 "
-                 "updates, about a minute, and two more policies to run; quick 3,000)."),
+    click.option("--no-alternatives", is_flag=True,
+                 help="Leave out what the target's logs give without translating: a clone of them "
+                 "and offline RL on their rewards (a minute or two, and two more policies to "
+                 "run)."),
     workers_option,
 )  # fmt: skip
 @group(
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def translate(
     map_name: str | None,
+    no_alternatives: bool,
     out: Path | None,
     resume: bool,
     overwrite: bool,
@@ -115,7 +117,7 @@ def translate(
         from mcat.transfer.run import translate as run
 
         result = run(
-            TransferConfig(map=map_name, **options),
+            TransferConfig(map=map_name, alternatives=not no_alternatives, **options),
             out,
             resume=resume,
             overwrite=overwrite,

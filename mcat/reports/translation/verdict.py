@@ -89,7 +89,9 @@ def _log_text(returns: Returns) -> str:
 def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: Returns) -> Verdict:
     """The verdict in view of what else these logs give; all ran the same episodes."""
     best = max(others, key=lambda returns: returns.mean)
-    listed = " and ".join(f"{OTHERS[item.label]} {mean_and_error_text(item)}" for item in others)
+    listed = " and ".join(
+        f"{OTHERS[item.label]} earns {mean_and_error_text(item)}" for item in others
+    )
     details = f"{found.details} From the same logs, {listed}."
     ahead, error = difference(after, best)
     if ahead > 2 * error:

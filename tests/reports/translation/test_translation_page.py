@@ -203,7 +203,8 @@ WRONG_TOOL = "Translation is the wrong tool here: {} the target's logs earns mor
     ("result", "tone", "headline", "words"),
     [
         (returns_of(LOW, HIGH, cloned=HIGHER, offline=LOW), "bad", WRONG_TOOL.format("cloning"),
-         "cloning the target's logs 200.0 ± 3.9 and offline RL on the target's logs 100.0 ± 3.5."
+         "cloning the target's logs earns 200.0 ± 3.9 and offline RL on the target's logs earns"
+         " 100.0 ± 3.5."
          " That is 50.0 ± 0.0 more than translating: the policy is in clone.safetensors."),
         (returns_of(LOW, LOW, offline=HIGHER), "bad", WRONG_TOOL.format("offline RL on"),
          "the policy is in offline-rl.safetensors"),
