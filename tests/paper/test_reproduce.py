@@ -19,6 +19,7 @@ from mcat.paper.summary import Cell, RowSummary, Summary
 from mcat.paper.tables import TABLES, Log, Row, Table
 from mcat.reports.reproduction.page import _table, write_reproduction
 from mcat.safe_io import read_json
+from mcat.transfer import alternatives
 from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
 from mcat.translator.recipes import RECIPES
 from mcat.translator.state.correspondence import CORRESPONDENCES
@@ -313,6 +314,7 @@ def cut_short(recipe):
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_the_long_recipes_run_cut_short(preset, small_table, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, preset, cut_short(RECIPES[preset]))
+    monkeypatch.setattr(alternatives, "alternative_updates", lambda preset: 5)
     summary = reproduce(cell(rows=(), preset=preset), tmp_path, quiet=True)
     pair, alone, many = summary.rows
     assert set(pair.cells) == {ON_SOURCE, UNTRANSLATED, "ours", "cycle"}

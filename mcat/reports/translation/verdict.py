@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.returns import Returns
+from mcat.errors import counted
 from mcat.transfer.result import (
     CLONED,
     LOGGED,
@@ -69,9 +70,9 @@ def _known_from_logs(logged: Sequence[Returns]) -> str:
         return ""
     target = found[LOGGED]
     told = (
-        f" In its own logs the target earns {_log_text(target)}: a translated policy that earns"
-        " less is the wrong tool, as cloning these logs, or offline RL on them, is likely to earn"
-        " about as much or more."
+        f" In its own logs the target earns {_log_text(target)}. These logs show how to earn that"
+        " much, by cloning them or by offline RL, so a policy that earns less when translated is"
+        " the wrong tool."
     )
     if LOGGED_SOURCE in found:
         told += f" In the source's logs the source earns {_log_text(found[LOGGED_SOURCE])}."
@@ -79,11 +80,8 @@ def _known_from_logs(logged: Sequence[Returns]) -> str:
 
 
 def _log_text(returns: Returns) -> str:
-    number = len(returns.values)
-    return (
-        f"{returns.mean:,.1f} an episode (at best {max(returns.values):,.1f}; {number} episode"
-        f"{'s' * (number > 1)})"
-    )
+    number = counted(len(returns.values), "episode")
+    return f"{returns.mean:,.1f} an episode (at best {max(returns.values):,.1f}; {number})"
 
 
 def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: Returns) -> Verdict:
@@ -95,19 +93,20 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
     details = f"{found.details} From the same logs, {listed}."
     ahead, error = difference(after, best)
     if ahead > 2 * error:
-        told = f" That is {ahead:,.1f} ± {error:,.1f} more than translating"
+        name = OTHERS[best.label]
+        told = f" {name[0].upper()}{name[1:]} is {ahead:,.1f} ± {error:,.1f} ahead of translating"
         if before.mean > best.mean:
             told += ", and the policy as it is earns more still."
             return replace(found, details=details + told)
         told += f": the policy is in {POLICY_FILES[best.label]}."
-        headline = f"Translation is the wrong tool here: {OTHERS[best.label]} earns more"
+        headline = f"Translation is the wrong tool here: {name} earns more"
         return Verdict(tone="bad", headline=headline, details=details + told)
     if found.tone != "good":
         return replace(found, details=details)
     if -ahead > 2 * error:
         headline = f"{found.headline}, and is the best of what these logs give"
         return replace(found, headline=headline, details=details)
-    return replace(found, details=f"{details} Translating does not clearly beat that.")
+    return replace(found, details=f"{details} That translating is better is not clear.")
 
 
 def difference(before: Returns, after: Returns) -> tuple[float, float]:

@@ -205,12 +205,13 @@ WRONG_TOOL = "Translation is the wrong tool here: {} the target's logs earns mor
         (returns_of(LOW, HIGH, cloned=HIGHER, offline=LOW), "bad", WRONG_TOOL.format("cloning"),
          "cloning the target's logs earns 200.0 ± 3.9 and offline RL on the target's logs earns"
          " 100.0 ± 3.5."
-         " That is 50.0 ± 0.0 more than translating: the policy is in clone.safetensors."),
+         " Cloning the target's logs is 50.0 ± 0.0 ahead of translating: the policy is in"
+         " clone.safetensors."),
         (returns_of(LOW, LOW, offline=HIGHER), "bad", WRONG_TOOL.format("offline RL on"),
          "the policy is in offline-rl.safetensors"),
         (returns_of(LOW, HIGH, cloned=LOW, offline=LOW), "good",
          "Translation helped, and is the best of what these logs give", "cloning"),
-        (returns_of(LOW, HIGH, cloned=HIGH), "good", "Translation helped", "not clearly beat"),
+        (returns_of(LOW, HIGH, cloned=HIGH), "good", "Translation helped", "is not clear"),
         (returns_of(HIGHER, LOW, cloned=HIGH), "bad", "Translation made it worse",
          "the policy as it is earns more still"),
         (returns_of(HIGHER, LOW, cloned=LOW), "bad", "Translation made it worse", "cloning"),
