@@ -35,6 +35,7 @@ from mcat.translator import TransferredPolicy, Translator
 from tests.transfer.transfer_logs import HORIZON, cheetah, collect_logs, own_robot
 
 EPISODES = 3
+LABELS = (ON_SOURCE, UNTRANSLATED, TRANSFERRED, CLONED, OFFLINE)
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +76,7 @@ def test_a_pair_s_result_has_everything(pair, logs):
     assert (source.transitions, source.episodes) == (600, 20)
     assert result.policy == "good"
     assert result.skipped is None
-    labels = [returns.label for returns in result.returns]
-    assert labels == [ON_SOURCE, UNTRANSLATED, TRANSFERRED, CLONED, OFFLINE]
+    assert tuple(returns.label for returns in result.returns) == LABELS
     assert [returns.label for returns in result.logged] == [LOGGED_SOURCE, LOGGED]
     assert all(len(returns.values) == EPISODES for returns in result.returns)
     assert result.fit.curves
@@ -186,12 +186,12 @@ def test_the_baseline_is_used_in_the_same_way(logs, tmp_path):
     result = go(logs, tmp_path / "cycle", method="cycle")
     assert result.method == "cycle"
     assert result.trust is None
-    assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
+    assert tuple(returns.label for returns in result.returns) == LABELS
     opened = open_transfer(tmp_path / "cycle", "good", cheetah(0.5))
     returns, _ = run_episodes(
         trials_on(cheetah(0.5), opened), episodes=EPISODES, seed=0, quiet=True
     )
-    assert returns == result.returns[1:]
+    assert returns == result.returns[1:3]
 
 
 def test_the_baseline_takes_a_map_between_other_spaces(logs, tmp_path):
@@ -221,11 +221,11 @@ def test_in_other_spaces_the_source_policy_acts_by_the_map(tmp_path, logs):
     collect(CollectConfig(task=three, steps=600), None, tmp_path / "three.h5", quiet=True)
     given = {"targets": (str(tmp_path / "three.h5"),), "map": "two-to-three-legs"}
     result = go(logs, tmp_path / "out", **given)
-    assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
+    assert tuple(returns.label for returns in result.returns) == LABELS
     opened = open_transfer(tmp_path / "out", None, three)
     assert opened.source is None
     returns, _ = run_episodes(trials_on(three, opened), episodes=EPISODES, seed=0, quiet=True)
-    assert returns == result.returns[2:]
+    assert returns == result.returns[2:3]
 
 
 def test_several_files_of_one_machine_are_one_log(logs, tmp_path):
