@@ -23,13 +23,13 @@ from mcat.paper.tables import ALTERNATIVES, TABLES, Log, Row
 from mcat.progress import Notify, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import io_errors, is_file, read_json
-from mcat.transfer.alternatives import AlternativeResult, try_alternative
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.result import (
     ON_SOURCE,
     RESULT_FILE,
     TRANSFERRED,
     UNTRANSLATED,
+    AlternativeResult,
     TransferResult,
 )
 from mcat.transfer.run import translate
@@ -233,6 +233,8 @@ def _make(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:
 
 def _try(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
     """What the target's logs give by themselves."""
+    from mcat.transfer.alternatives import try_alternative
+
     try_alternative(
         ALTERNATIVES[method],
         [str(_log(work, log)) for log in row.targets(work.config.preset)],

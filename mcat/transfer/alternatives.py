@@ -7,9 +7,8 @@ to try, so that a translation is never judged alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Self
 
 import numpy as np
 import torch
@@ -28,7 +27,14 @@ from mcat.provenance import provenance
 from mcat.safe_io import write_json
 from mcat.transfer.config import alternative_updates
 from mcat.transfer.logs import Logs, load_logs
-from mcat.transfer.result import CLONED, LOGGED, LOGGED_SOURCE, OFFLINE, RESULT_FILE
+from mcat.transfer.result import (
+    CLONED,
+    LOGGED,
+    LOGGED_SOURCE,
+    OFFLINE,
+    RESULT_FILE,
+    AlternativeResult,
+)
 from mcat.workplaces import new_folder
 
 LEARNERS: dict[str, Callable[..., MLP]] = {CLONED: clone, OFFLINE: offline_rl}
@@ -85,26 +91,6 @@ def _episode_returns(logs: Logs) -> NDArray[np.float64]:
     starts = logs.episodes.episode_ends - logs.episodes.lengths
     sums: NDArray[np.float64] = np.add.reduceat(logs.episodes.rewards.astype(np.float64), starts)
     return sums
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlternativeResult:
-    """What one of the alternatives earns, for tables in which it stands beside translators.
-
-    Attributes:
-        returns: Of its episodes; empty if these logs do not give it.
-        seconds: What learning and running took.
-        provenance: Commit, versions, machine.
-    """
-
-    returns: tuple[Returns, ...]
-    seconds: dict[str, float]
-    provenance: dict[str, Any]
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """The result that a file has."""
-        return cls(**data | {"returns": tuple(map(Returns.from_json, data["returns"]))})
 
 
 def try_alternative(

@@ -148,6 +148,26 @@ class TransferResult:
             raise DataError(f"not the result of a translation ({error})") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlternativeResult:
+    """What one of the alternatives earns, for tables in which it stands beside translators.
+
+    Attributes:
+        returns: Of its episodes; empty if these logs do not give it.
+        seconds: What learning and running took.
+        provenance: Commit, versions, machine.
+    """
+
+    returns: tuple[Returns, ...]
+    seconds: dict[str, float]
+    provenance: dict[str, Any]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The result that a file has."""
+        return cls(**data | {"returns": tuple(map(Returns.from_json, data["returns"]))})
+
+
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     """The fields that JSON has as plain lists and objects."""
     from mcat.translator.policy import from_json

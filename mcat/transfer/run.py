@@ -29,7 +29,7 @@ from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.workplaces import new_folder, tidy_folder
 
 _RESULT_FILES = {TRANSLATOR_FILE, RESULT_FILE, "report.html", *POLICY_FILES.values()}  # + pictures
-_RESULT_BYTES = 6_000_000  # of the largest preset, with all pictures
+_RESULT_BYTES = 5_000_000  # of the largest preset, with all pictures
 
 
 def translate(

@@ -9,15 +9,17 @@ from mcat.agents.limits import LIMITS
 from mcat.datasets import EpisodeStore, write_dataset
 from mcat.safe_io import read_json
 from mcat.transfer import alternatives
-from mcat.transfer.alternatives import (
-    AlternativeResult,
-    learn_alternatives,
-    logged_returns,
-    try_alternative,
-)
+from mcat.transfer.alternatives import learn_alternatives, logged_returns, try_alternative
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.logs import load_logs
-from mcat.transfer.result import CLONED, LOGGED, LOGGED_SOURCE, OFFLINE, TRANSFERRED
+from mcat.transfer.result import (
+    CLONED,
+    LOGGED,
+    LOGGED_SOURCE,
+    OFFLINE,
+    TRANSFERRED,
+    AlternativeResult,
+)
 from mcat.transfer.run import translate
 from tests.transfer.transfer_logs import cheetah
 
