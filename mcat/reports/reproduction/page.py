@@ -102,7 +102,7 @@ def _how(summary: Summary) -> str:
 
 def _table(rows: Sequence[RowSummary]) -> str:
     shown = [name for name in COLUMNS if any(name in row.cells for row in rows)]
-    last = ["ours / untranslated", "best on the target", "minutes (ours)"]
+    last = ["ours / untranslated", "best of these", "minutes (ours)"]
     lines = [["", *(COLUMNS[name] for name in shown), *last]]
     most = max((len(cell.means) for row in rows for cell in row.cells.values()), default=0)
     for row in rows:
