@@ -65,8 +65,8 @@ def main() -> None:
     for path in sorted(OUT.rglob("*")):
         if path.suffix in (".gif", ".h5", ".html", ".png") or path.name.startswith("policy"):
             print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
-    print(f"Open {OUT}/transfer/report.html to see what the transfer is worth, and")
-    print(f"{OUT}/adapt/report.html what real steps add to it; see also")
+    print(f"Open {OUT}/transfer/report.html for what the transfer and its alternatives earn, and")
+    print(f"{OUT}/adapt/report.html for what real steps add to it; see also")
     print(f"{OUT}/metatrain/plots/learning.html for what a meta-training run shows.")
     print(f"{OUT}/sweep/report/report.html compares two of them.")
 

@@ -12,6 +12,7 @@ import click
 from mcat import __version__
 from mcat.commands import (
     adapt,
+    calibrate,
     data,
     dataset,
     envs,
@@ -57,6 +58,7 @@ cli.add_command(adapt.adapt)
 cli.add_command(metatrain.metatrain)
 cli.add_command(plot.plot)
 cli.add_command(reproduce.reproduce)
+cli.add_command(calibrate.calibrate)
 cli.add_command(sweep.sweep)
 cli.add_command(export.export)
 

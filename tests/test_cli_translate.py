@@ -17,10 +17,11 @@ import pytest
 
 from mcat.cli import run
 from mcat.datasets import EpisodeStore, read_dataset, write_dataset
+from mcat.reports.translation.verdict import verdict
 from mcat.safe_io import read_json
 from mcat.transfer.collectors import collector_policy
 from mcat.transfer.config import TransferConfig
-from mcat.transfer.result import TransferResult
+from mcat.transfer.result import POLICY_FILES, TransferResult
 from mcat.transfer.run import translate
 from mcat.translator import Translator
 from tests.transfer.transfer_logs import HORIZON, cheetah, collect_logs, own_robot
@@ -107,6 +108,11 @@ def test_the_outcome_is_told_and_the_folder_is_on_stdout(told):
     for returns in result.returns:
         assert f"{returns.label}  " in err
         assert f"{returns.mean:,.1f} " in err
+    for returns in result.logged:
+        assert f"{returns.label}: {returns.mean:,.1f} on average" in err
+    answer = verdict(result)
+    assert answer.headline in err
+    assert answer.details in err
     assert "How far can I trust this transfer?" in err
     assert all(sentence in err for sentence in result.trust.sentences())
     assert f"Report: {out.strip()}/report.html" in err
@@ -145,8 +151,13 @@ def test_evaluate_agrees_with_translate(capsys):
     code, out, err = mcat(f"evaluate --translator pair {TARGET} --episodes 3 --json", capsys)
     assert code == 0, err
     found = json.loads(out)
-    assert [tuple(item["values"]) for item in found] == [r.values for r in result.returns[1:]]
-    assert [item["label"] for item in found] == [r.label for r in result.returns[1:]]
+    assert [tuple(item["values"]) for item in found] == [r.values for r in result.returns[1:3]]
+    assert [item["label"] for item in found] == [r.label for r in result.returns[1:3]]
+    for returns in result.returns[3:]:  # what the target's logs gave has files of its own
+        policy = f"--policy pair/{POLICY_FILES[returns.label]}"
+        code, out, err = mcat(f"evaluate {policy} {TARGET} --episodes 3 --json", capsys)
+        assert code == 0, err
+        assert tuple(json.loads(out)[0]["values"]) == returns.values
     plain = "evaluate --policy good --env halfcheetah --armature 0.1 --episodes 3 --json"
     code, out, err = mcat(f"{plain} --horizon {HORIZON}", capsys)
     assert code == 0, err

@@ -169,6 +169,8 @@ def test_logs_as_printed():
     """C.2: 100K transitions of mediocre policies; of scripts with noise N(0, 1) on Meta-World."""
     for name, table in TABLES.items():
         for row in table.rows:
+            if row.name.endswith("-tried"):  # the paper did not
+                continue
             for log in row.sources("paper") + row.targets("paper") + row.tasks("paper"):
                 on_table = log.task.on_table
                 assert log.steps == 100_000, (name, row.name)

@@ -69,8 +69,11 @@ def test_metatrain_gives_the_numbers_it_gave(tmp_path):
 @pytest.mark.slow
 def test_reproduce_gives_the_numbers_it_gave(tmp_path):
     out = tmp_path / "out"
-    small = "--preset smoke --row halfcheetah --seeds 0 --episodes 2"
+    small = "--preset smoke --row halfcheetah --method ours --method cycle --seeds 0 --episodes 2"
     command = f"reproduce table1 {small} --work {tmp_path / 'work'} --out {out}"
     assert run(command.split()) == 0
     rows = json.loads((out / "table1.json").read_text())["rows"]
+    for row in rows:
+        for cell in row["cells"].values():
+            assert cell.pop("seeds") == [0]
     expect("reproduce", [row["cells"] for row in rows])

@@ -15,6 +15,7 @@ from mcat.envs.vector import TaskVectorEnv
 from mcat.progress import Progress
 from mcat.types import AnyPolicy, started
 
+STARTS = 10_000  # as many as an evaluation may have episodes
 FILMED = 3  # episodes of which a Meta-World hand's path is kept
 
 
@@ -104,6 +105,11 @@ def episode_outcomes(
         if on_observation is not None:
             on_observation(obs)
     return Outcomes(returns, successes)
+
+
+def first_start(seed: int) -> int:
+    """Where the starts of a seed begin, so that no two seeds share one."""
+    return seed * STARTS % 2**63
 
 
 def run_episodes(

@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     examples=(
         "mcat reproduce table1",
         "mcat reproduce table1 --row halfcheetah --seeds 0",
+        "mcat reproduce table1 --method cloning --method offline-rl",
     ),
 )
-@click.argument("table", metavar="table1|heatmaps|rewards|extension")
+@click.argument("table", metavar="table1|heatmaps|pairs|rewards|extension")
 @group(
     "Settings",
     click.option("--row", "rows", multiple=True, metavar="NAME",
                  help="Only this row; may be repeated (default: all)."),
+    click.option("--method", "methods", multiple=True, metavar="NAME",
+                 help="Only this column, such as ours, cycle, cloning or offline-rl; may be "
+                 "repeated (default: all)."),
     click.option("--preset", default="cpu", show_default=True, metavar="NAME",
                  help="cpu (at most an hour a row), paper (as printed, three days a translator), "
                  "released (as the authors' code, an hour; table1, heatmaps), smoke (seconds)."),
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 def reproduce(
     table: str,
     rows: tuple[str, ...],
+    methods: tuple[str, ...],
     preset: str,
     transfer_loss: Loss | None,
     seeds: str,
@@ -82,6 +87,7 @@ def reproduce(
         config = ReproduceConfig(
             table=table,
             rows=rows,
+            methods=methods,
             preset=preset,
             transfer_loss=transfer_loss,
             seeds=numbers,

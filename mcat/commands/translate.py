@@ -71,6 +71,10 @@ if TYPE_CHECKING:
                  help="The policy to transfer (default: good; scripted on Meta-World)."),
     click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
                  help="Episodes to run of each policy; 0 for none."),
+    click.option("--no-alternatives", is_flag=True,
+                 help="Leave out what the target's logs give without translating: a clone of them "
+                 "and offline RL on their rewards (a minute or two, and two more policies to "
+                 "run)."),
     workers_option,
 )  # fmt: skip
 @group(
@@ -87,6 +91,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 def translate(
     map_name: str | None,
+    no_alternatives: bool,
     out: Path | None,
     resume: bool,
     overwrite: bool,
@@ -98,8 +103,9 @@ def translate(
     """Learn what to do on a changed machine, from logs of both.
 
     Trains the translator, runs the source policy on the source, the same policy and the
-    transferred one on the target, and writes a folder: translator.safetensors, result.json and
-    report.html, which says what it is worth and how far it can be trusted.
+    transferred one on the target, beside what the target's logs give without any translation, and
+    writes a folder: translator.safetensors, result.json and report.html, which says what it is
+    worth, whether it is the right tool, and how far it can be trusted.
     """
     with stopping_at_once(
         "stopped: a translation keeps nothing before its end (an earlier result stays as it was);"
@@ -111,7 +117,7 @@ def translate(
         from mcat.transfer.run import translate as run
 
         result = run(
-            TransferConfig(map=map_name, **options),
+            TransferConfig(map=map_name, alternatives=not no_alternatives, **options),
             out,
             resume=resume,
             overwrite=overwrite,
@@ -131,10 +137,15 @@ def translate(
 
 def _outcome(result: TransferResult) -> dict[str, Any]:
     """What a script wants; the rest is in result.json."""
+    from mcat.reports.translation.verdict import verdict
+
     whole = result.to_json()
     names = ("trust", "skipped", "matrix", "seconds")
+    answer = verdict(result)
     return {
+        "answer": {"headline": answer.headline, "details": answer.details},
         "returns": [summary(returns) for returns in result.returns],
+        "logged": [summary(returns) for returns in result.logged],
         "fit": result.fit.numbers,
         "verdict": None if result.trust is None else result.trust.verdict(),
         **{name: whole[name] for name in names},
@@ -142,12 +153,18 @@ def _outcome(result: TransferResult) -> dict[str, Any]:
 
 
 def _print_outcome(result: TransferResult) -> None:
+    from mcat.reports.translation.verdict import verdict
+
     if result.returns:
         print_returns(result.returns, err=True)
+    for item in result.logged:
+        click.echo(f"{item.label}: {item.mean:,.1f} on average", err=True)
     if result.matrix and any(cell is not None for row in result.matrix.transferred for cell in row):
         _print_matrix(result.matrix)
     if result.skipped:
         click.echo(f"note: {result.skipped}", err=True)
+    answer = verdict(result)
+    click.echo(f"{answer.headline}.\n  {answer.details}", err=True)
     if result.trust is not None:
         click.echo("How far can I trust this transfer?", err=True)
         for sentence in result.trust.sentences():

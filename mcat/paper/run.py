@@ -7,6 +7,7 @@ stopped and repeated, and several processes may work in one folder.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -18,7 +19,7 @@ from mcat.agents.policies.names import find_source_policy, packaged_path
 from mcat.datasets.shards import discard_shards
 from mcat.errors import CannotCreateError, UsageError, unknown
 from mcat.paper.summary import Cell, RowSummary, Summary
-from mcat.paper.tables import TABLES, Log, Row
+from mcat.paper.tables import ALTERNATIVES, TABLES, Log, Row
 from mcat.progress import Notify, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import io_errors, is_file, read_json
@@ -28,6 +29,7 @@ from mcat.transfer.result import (
     RESULT_FILE,
     TRANSFERRED,
     UNTRANSLATED,
+    AlternativeResult,
     TransferResult,
 )
 from mcat.transfer.run import translate
@@ -35,6 +37,8 @@ from mcat.translator.configs import Loss
 from mcat.translator.recipes import RECIPES
 from mcat.translator.state.correspondence import CORRESPONDENCES
 from mcat.workplaces import BusyError, tidy_folder
+
+_Result = TransferResult | AlternativeResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class ReproduceConfig:
     Attributes:
         table: Name of one of `TABLES`.
         rows: Names of some of its rows; all, if empty.
+        methods: Some of what they compare; all, if empty.
         preset: How translators are trained; "paper" and "released" also collect logs as printed.
         transfer_loss: L_trans, "l1" or "nll"; None for the preset's.
         seeds: One training of each method per seed.
@@ -53,6 +58,7 @@ class ReproduceConfig:
 
     table: str
     rows: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
     preset: str = "cpu"
     transfer_loss: Loss | None = None
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -65,6 +71,10 @@ class ReproduceConfig:
         for name in self.rows:
             if name not in (names := [row.name for row in TABLES[self.table].rows]):
                 raise unknown("row", name, names)
+        known = list(dict.fromkeys(m for row in self.chosen for m in row.methods))
+        for name in self.methods:
+            if name not in known:
+                raise unknown("method", name, known)
         if self.preset not in RECIPES:
             raise unknown("preset", self.preset, RECIPES)
         if self.transfer_loss not in (None, *get_args(Loss)):
@@ -126,10 +136,16 @@ def reproduce(
         workers: Processes that share the physics; no part of the result.
     """
     work = _Work(config=config, folder=out, quiet=quiet, workers=workers, notify=notify)
-    cells = [(row, m, seed) for row in config.chosen for m in row.methods for seed in config.seeds]
+    cells = [
+        (row, method, seed)
+        for row in config.chosen
+        for method in row.methods
+        for seed in config.seeds
+        if not config.methods or method in config.methods
+    ]
     for wait in (False, True):
         for cell in cells:
-            _translation(work, *cell, wait=wait)
+            _make(work, *cell, wait=wait)
     return summarise(config, out)
 
 
@@ -140,10 +156,10 @@ def summarise(config: ReproduceConfig, out: Path) -> Summary:
         found = {
             method: results
             for method in row.methods
-            if (results := [
-                result for seed in config.seeds
-                if (result := _finished(_folder(config, out, row, method, seed)))
-            ])
+            if (results := {
+                seed: result for seed in config.seeds
+                if (result := _finished(_folder(config, out, row, method, seed), method))
+            })
         }  # fmt: skip
         if found:
             rows.append(_summary(row, found))
@@ -158,41 +174,51 @@ def summarise(config: ReproduceConfig, out: Path) -> Summary:
     )
 
 
-def _summary(row: Row, found: dict[str, list[TransferResult]]) -> RowSummary:
+def _summary(row: Row, found: dict[str, dict[int, _Result]]) -> RowSummary:
     """One row: what each policy earned, before and after."""
-
-    def cell(results: list[TransferResult], label: str) -> Cell:
-        return Cell(tuple(_mean(result, label) for result in results))
-
-    first = next(iter(found.values()))
     cells: dict[str, Cell] = {}
     if row.pair:
-        cells = {label: cell(first, label) for label in (ON_SOURCE, UNTRANSLATED)}
-        cells |= {method: cell(results, TRANSFERRED) for method, results in found.items()}
-    every = [result for results in found.values() for result in results]
+        for method, results in found.items():
+            if method not in ALTERNATIVES:
+                for label in (ON_SOURCE, UNTRANSLATED):
+                    cells.setdefault(label, _cell(results, label))
+            cells[method] = _cell(results, ALTERNATIVES.get(method, TRANSFERRED))
+    every = [result for results in found.values() for result in results.values()]
     return RowSummary(
         name=row.name,
         printed=row.printed,
-        cells=cells,
-        matrices=tuple(result.matrix for result in first if result.matrix is not None),
+        cells={name: cell for name, cell in cells.items() if cell.means},
+        matrices=tuple(
+            result.matrix
+            for result in next(iter(found.values())).values()
+            if isinstance(result, TransferResult) and result.matrix is not None
+        ),
         seconds={
-            method: float(np.mean([sum(result.seconds.values()) for result in results]))
+            method: float(np.mean([sum(result.seconds.values()) for result in results.values()]))
             for method, results in found.items()
         },
         commits=tuple(sorted({str(result.provenance.get("commit")) for result in every})),
     )
 
 
-def _mean(result: TransferResult, label: str) -> float:
-    return next(returns.mean for returns in result.returns if returns.label == label)
+def _cell(results: Mapping[int, _Result], label: str) -> Cell:
+    """What the policies of that name earned, by seed; offline RL is not had from every log."""
+    means = {
+        seed: returns.mean
+        for seed, result in results.items()
+        for returns in result.returns
+        if returns.label == label
+    }
+    return Cell(tuple(means.values()), tuple(means))
 
 
-def _translation(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:
-    """One translator, unless it is there or, if we do not `wait`, another process is at it."""
+def _make(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:
+    """One result, unless it is there or, if we do not `wait`, another process is at it."""
     folder = _folder(work.config, work.folder, row, method, seed)
     while not is_file(folder / RESULT_FILE):
         try:
-            _translate(work, row, method, seed, folder)
+            work.notify(f"{work.config.table}: {row.name}, {method}, seed {seed}")
+            (_try if method in ALTERNATIVES else _translate)(work, row, method, seed, folder)
         except BusyError as busy:
             what = "waiting" if wait else "left to it"
             work.notify(f"{busy.what} is being made by {busy.owner}: {what}")
@@ -205,6 +231,22 @@ def _translation(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -
     tidy_folder(folder)
 
 
+def _try(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
+    """What the target's logs give by themselves."""
+    from mcat.transfer.alternatives import try_alternative
+
+    try_alternative(
+        ALTERNATIVES[method],
+        [str(_log(work, log)) for log in row.targets(work.config.preset)],
+        folder,
+        preset=work.config.preset,
+        episodes=work.config.episodes,
+        seed=seed,
+        workers=work.workers,
+        quiet=work.quiet,
+    )
+
+
 def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
     config = work.config
     sources, targets, tasks = (
@@ -215,7 +257,6 @@ def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> N
             row.tasks(config.preset),
         )
     )
-    work.notify(f"{config.table}: {row.name}, {method}, seed {seed}")
     settings = TransferConfig(
         sources=sources,
         targets=targets,
@@ -226,6 +267,7 @@ def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> N
         map=row.map,
         policy=_policy(row),
         episodes=config.episodes,
+        alternatives=False,  # they have columns of their own
         reward_aware=method == "reward-aware",
         seed=seed,
         threads=config.threads,
@@ -268,11 +310,14 @@ def _log(work: _Work, log: Log) -> Path:
 
 
 def _folder(config: ReproduceConfig, out: Path, row: Row, method: str, seed: int) -> Path:
-    loss = None if method == "cycle" else config.other_loss  # which the baseline does not have
+    loss = None if method in ("cycle", *ALTERNATIVES) else config.other_loss  # which is of H
     name = method if loss is None else f"{method}-{loss}"
     return out / config.table / config.preset / f"{row.name}-{name}-seed{seed}"
 
 
-def _finished(folder: Path) -> TransferResult | None:
+def _finished(folder: Path, method: str) -> _Result | None:
     path = folder / RESULT_FILE
-    return TransferResult.from_json(read_json(path)) if is_file(path) else None
+    if not is_file(path):
+        return None
+    kind = AlternativeResult if method in ALTERNATIVES else TransferResult
+    return kind.from_json(read_json(path))

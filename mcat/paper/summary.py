@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
-from mcat.paper.tables import Numbers
-from mcat.transfer.result import ReturnMatrix
+from mcat.errors import DataError
+from mcat.paper.tables import TABLES, Numbers
+from mcat.transfer.result import ReturnMatrix, matrix_of
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What one policy earned: the mean return of every seed's translator."""
+    """What one policy earned: the mean return of every seed, and which seeds these are."""
 
     means: tuple[float, ...]
+    seeds: tuple[int, ...] = ()
+
+    def over(self, earlier: Cell) -> Cell:
+        """With the seeds that only an earlier table has."""
+        found = dict(zip(earlier.seeds, earlier.means, strict=True))
+        found |= dict(zip(self.seeds, self.means, strict=True))
+        return Cell(tuple(found[seed] for seed in sorted(found)), tuple(sorted(found)))
 
     @property
     def mean(self) -> float:
@@ -50,6 +58,19 @@ class RowSummary:
     seconds: dict[str, float]
     commits: tuple[str, ...]
 
+    def over(self, earlier: RowSummary) -> RowSummary:
+        """With what only an earlier table has."""
+        cells = earlier.cells | {
+            name: cell.over(earlier.cells.get(name, Cell(()))) for name, cell in self.cells.items()
+        }
+        return replace(
+            self,
+            cells=cells,
+            matrices=self.matrices or earlier.matrices,
+            seconds=earlier.seconds | self.seconds,
+            commits=tuple(sorted({*earlier.commits, *self.commits})),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -73,6 +94,42 @@ class Summary:
     rows: tuple[RowSummary, ...]
     provenance: dict[str, Any]
 
+    def over(self, earlier: Summary | None) -> Summary:
+        """With the rows, columns and seeds that only an earlier table of the same kind has.
+
+        So a table can be made in parts, and in more than one work folder.
+        """
+        kind = self.table, self.preset, self.episodes
+        if earlier is None or (earlier.table, earlier.preset, earlier.episodes) != kind:
+            return self
+        mine, theirs = ({row.name: row for row in item.rows} for item in (self, earlier))
+        rows = [
+            mine[name].over(theirs[name]) if name in mine and name in theirs
+            else mine.get(name) or theirs[name]
+            for name in (row.name for row in TABLES[self.table].rows)
+            if name in mine or name in theirs
+        ]  # fmt: skip
+        seeds = tuple(sorted({*self.seeds, *earlier.seeds}))
+        return replace(self, rows=tuple(rows), seeds=seeds)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The summary that a file has; cells of earlier ones do not name their seeds.
+
+        Raises:
+            DataError: if `data` is something else.
+        """
+        try:
+            return cls(
+                **data
+                | {
+                    "seeds": tuple(data["seeds"]),
+                    "rows": tuple(_row(data, r) for r in data["rows"]),
+                }
+            )
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise DataError(f"not a table of mcat reproduce ({error})") from error
+
     def to_json(self) -> dict[str, Any]:
         """The summary as JSON, with the mean and error of each cell."""
         values = asdict(self)
@@ -80,3 +137,19 @@ class Summary:
             for name, cell in own.cells.items():
                 row["cells"][name] |= {"mean": cell.mean, "error": cell.error}
         return values
+
+
+def _row(data: dict[str, Any], row: dict[str, Any]) -> RowSummary:
+    cells = {}
+    for name, cell in row["cells"].items():
+        means = tuple(map(float, cell["means"]))
+        cells[name] = Cell(means, tuple(cell.get("seeds", data["seeds"][: len(means)])))
+    return RowSummary(
+        **row
+        | {
+            "printed": {name: tuple(numbers) for name, numbers in row["printed"].items()},
+            "cells": cells,
+            "matrices": tuple(map(matrix_of, row["matrices"])),
+            "commits": tuple(row["commits"]),
+        }
+    )

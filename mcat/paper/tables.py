@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 
 from mcat.envs.families import family
 from mcat.envs.scripted import SOURCE_POLICY
 from mcat.envs.tasks import Task
-from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.transfer.result import CLONED, OFFLINE, ON_SOURCE, UNTRANSLATED
 
 STEPS = 100_000  # of each log, as in the paper
 EXTRA = 50_000  # of the logs that the paper did not have
 PRINTED_LOGS = ("paper", "released")  # presets that get no others than those the paper had
+ALTERNATIVES = {"cloning": CLONED, "offline-rl": OFFLINE}
+"""Methods that take the target's logs alone, which the paper did not compare with."""
+METHODS = ("ours", "cycle", *ALTERNATIVES)
 PolicyOf = tuple[str, Task]
 Numbers = tuple[float, float | None]
 
@@ -50,7 +54,8 @@ class Row:
         targets: Logs of the target.
         tasks: In place of both, logs of several tasks.
         policy: The policy to transfer; None for each task's own good one.
-        methods: What is compared: ours, cycle, reward-aware (ours with L_trans,r).
+        methods: What is compared: ours, cycle, reward-aware (ours with L_trans,r), and those of
+            `ALTERNATIVES`.
         printed: The paper's numbers: (mean, standard error) by column.
         map: First guess for machines with other spaces or rewards.
     """
@@ -113,7 +118,7 @@ def _locomotion(
     source: Task,
     target: Task,
     printed: dict[str, Numbers],
-    methods: tuple[str, ...] = ("ours", "cycle"),
+    methods: tuple[str, ...] = METHODS,
 ) -> Row:
     policy: PolicyOf = ("good", _packaged(source))
 
@@ -161,8 +166,29 @@ def _objects(name: str, target: Task, printed: dict[str, Numbers]) -> Row:
         sources=logs(source, policy, calm),
         targets=logs(target, ("scripted", target), tried),
         policy=policy,
+        methods=METHODS,
         printed=printed,
     )
+
+
+def _without_policy(row: Row) -> Row:
+    """The same where nobody has a policy of the target's own, which the paper did not try.
+
+    All that was logged on the target is the source's policy, failing, and random actions.
+    """
+    tried = row.targets("cpu")[-1]
+    task = tried.task
+    random = Log(
+        name=f"{task.label(*_named(task))}-random", task=task, policy=("random", task), steps=EXTRA
+    )
+    return replace(
+        row, name=f"{row.name}-tried", targets=lambda preset: (tried, random), printed=_plain(row)
+    )
+
+
+def _plain(row: Row) -> dict[str, Numbers]:
+    """What the paper printed of the source policy, without its translators."""
+    return {name: row.printed[name] for name in (ON_SOURCE, UNTRANSLATED) if name in row.printed}
 
 
 def _heat_map(name: str) -> Row:
@@ -172,6 +198,13 @@ def _heat_map(name: str) -> Row:
         tasks=lambda preset: tuple(log for task in tasks for log in _own_logs(task, preset)),
         methods=("ours",),
     )
+
+
+def _pairs(name: str) -> tuple[Row, ...]:
+    """Every two tasks of a heat map by themselves, so that each has an estimate of trust."""
+    pairs = permutations(family(name).train, 2)
+    named = {"-to-".join(task.label(*_named(task)) for task in pair): pair for pair in pairs}
+    return tuple(_locomotion(text, *pair, {}, methods=("ours",)) for text, pair in named.items())
 
 
 def _cost(c: float, *numbers: float) -> Row:
@@ -241,8 +274,7 @@ def _three_legs() -> Row:
 
 def _both_by_hand(row: Row, guess: str) -> Row:
     """The same with more given than the paper had, so that its translators are not beside it."""
-    printed = {name: row.printed[name] for name in (ON_SOURCE, UNTRANSLATED) if name in row.printed}
-    return replace(row, name=f"{row.name}-both", map=guess, printed=printed)
+    return replace(row, name=f"{row.name}-both", map=guess, printed=_plain(row))
 
 
 _REACH = (
@@ -250,38 +282,46 @@ _REACH = (
     _reach(1, (1470.2, None), (1764.0, 316.3), (1937.1, 424.5)),
     _reach(2, (1040.8, None), (2393.7, 869.8), (2315.7, 1061.5)),
 )
+_PAIRS = (
+    _locomotion(
+        "halfcheetah",
+        Task("halfcheetah", armature=0.1),
+        Task("halfcheetah", armature=0.5),
+        _printed(5121.4, 2355.0, (3017.1, 44.2), (2937.2, 9.5)),
+    ),
+    _locomotion(
+        "ant",
+        Task("ant", cripple=0),
+        Task("ant", cripple=3),
+        _printed(476.8, 55.8, (97.2, 2.5), (208.1, 8.2)),
+    ),
+    _objects(
+        "cylinder-mug",
+        Task("coffee-push", gripper=0.1),
+        _printed(317.3, 0.0, (308.1, 75.3), (395.6, 19.4)),
+    ),
+    _objects(
+        "cylinder-cube",
+        Task("sweep-into", gripper=0.1),
+        _printed(439.7, 0.0, (262.4, 48.1), (446.1, 1.1)),
+    ),
+)
 
 TABLES = {
     "table1": Table(
         title="Table 1: transfer between two machines",
         rows=(
-            _locomotion(
-                "halfcheetah",
-                Task("halfcheetah", armature=0.1),
-                Task("halfcheetah", armature=0.5),
-                _printed(5121.4, 2355.0, (3017.1, 44.2), (2937.2, 9.5)),
-            ),
-            _locomotion(
-                "ant",
-                Task("ant", cripple=0),
-                Task("ant", cripple=3),
-                _printed(476.8, 55.8, (97.2, 2.5), (208.1, 8.2)),
-            ),
-            _objects(
-                "cylinder-mug",
-                Task("coffee-push", gripper=0.1),
-                _printed(317.3, 0.0, (308.1, 75.3), (395.6, 19.4)),
-            ),
-            _objects(
-                "cylinder-cube",
-                Task("sweep-into", gripper=0.1),
-                _printed(439.7, 0.0, (262.4, 48.1), (446.1, 1.1)),
-            ),
+            *_PAIRS,
+            *map(_without_policy, _PAIRS),
         ),
     ),
     "heatmaps": Table(
         title="Heat maps: improvement between any two tasks",
         rows=(_heat_map("halfcheetah-heatmap"), _heat_map("ant-heatmap")),
+    ),
+    "pairs": Table(
+        title="The pairs of the heat maps, one translator each",
+        rows=(*_pairs("halfcheetah-heatmap"), *_pairs("ant-heatmap")),
     ),
     "rewards": Table(
         title="Appendix C.3: rewards that depend on the action",

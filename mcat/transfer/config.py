@@ -14,6 +14,11 @@ from mcat.translator.recipes import RECIPES, Recipe
 METHODS = ("ours", "cycle")
 
 
+def alternative_updates(preset: str) -> int:
+    """How long a clone of the target's logs, or offline RL on them, is learned."""
+    return {"quick": 3_000, "smoke": 50}.get(preset, 10_000)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TransferConfig:
     """What to translate, and how.
@@ -28,8 +33,10 @@ class TransferConfig:
         map: A first guess of what matches what, for machines with other spaces or rewards.
         policy: The source policy; None for the default one.
         episodes: Episodes to run of each policy; 0 for none.
+        alternatives: Where episodes are run, also clone the target's logs, learn from their rewards
+            offline, and run the policies that come out.
         reward_aware: Also match the rewards that a model of them predicts.
-        seed: Of training and of the episodes' starts.
+        seed: Of training and of the episodes' starts; no two seeds share a start.
         threads: Threads of torch; the last bits depend on it.
     """
 
@@ -42,6 +49,7 @@ class TransferConfig:
     map: str | None = None
     policy: str | None = None
     episodes: int = 100
+    alternatives: bool = True
     reward_aware: bool = False
     seed: int = 0
     threads: int = 1

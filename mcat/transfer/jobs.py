@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.evaluation import Paths, Trial, run_episodes
+from mcat.agents.evaluation import Paths, Trial, first_start, run_episodes
 from mcat.agents.meta.config import GOOD_ENOUGH
 from mcat.agents.policies.names import find_source_policy, source_policy_name
+from mcat.agents.policies.policy import Policy
 from mcat.agents.returns import Returns
 from mcat.errors import UsageError
 from mcat.progress import Stopwatch
-from mcat.transfer.config import TransferConfig
+from mcat.transfer.alternatives import learn_alternatives, logged_returns
+from mcat.transfer.config import TransferConfig, alternative_updates
 from mcat.transfer.deploy import Transferred, trials_on
 from mcat.transfer.logs import Logs, describe
 from mcat.transfer.result import ON_SOURCE, Cells, Contexts, ReturnMatrix
@@ -47,21 +49,28 @@ class SourcePolicy(NamedTuple):
 
 @dataclass(kw_only=True)
 class Found:
-    """A translator, and the part of a `TransferResult` that is about it."""
+    """A translator, and the part of a `TransferResult` that is about it.
+
+    Attributes:
+        policies: What else the target's logs gave, by label.
+    """
 
     translator: Translator
+    policies: dict[str, Policy] = field(default_factory=dict)
     policy: str
     skipped: str | None
     trust: Trust | None = None
     scatter: dict[str, list[list[float]]] = field(default_factory=dict)
     returns: tuple[Returns, ...] = ()
+    logged: tuple[Returns, ...] = ()
     paths: Paths = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
     contexts: Contexts | None = None
 
     def parts(self) -> dict[str, Any]:
         """The fields of the result, by name."""
-        names = [item.name for item in fields(self) if item.name != "translator"]
+        own = ("translator", "policies")  # which have files of their own
+        names = [item.name for item in fields(self) if item.name not in own]
         return {name: getattr(self, name) for name in names}
 
 
@@ -90,6 +99,7 @@ def translate_pair(
                 quiet=quiet,
             )
     found.scatter = _scatter(translator, source, guess, np.random.default_rng(config.seed))
+    found.logged = logged_returns(source, target)
     if policy.function and not policy.skipped and source.task and target.task:
         with timings.time("evaluate"):
             plain = _untranslated(policy.function, guess, source, target)
@@ -100,11 +110,32 @@ def translate_pair(
             found.returns, found.paths = run_episodes(
                 trials + trials_on(target.task, transferred),
                 episodes=config.episodes,
-                seed=config.seed,
+                seed=first_start(config.seed),
                 workers=workers,
                 quiet=quiet,
             )
+        if config.alternatives:
+            with timings.time("alternatives"):
+                _try_alternatives(found, config, target, workers=workers, quiet=quiet)
     return found
+
+
+def _try_alternatives(
+    found: Found, config: TransferConfig, target: Logs, *, workers: int, quiet: bool
+) -> None:
+    """Add what else the target's logs give, run from the same starts."""
+    assert target.task is not None
+    found.policies = learn_alternatives(
+        target, updates=alternative_updates(config.preset), seed=config.seed, quiet=quiet
+    )
+    returns, _ = run_episodes(
+        [Trial(label, policy, target.task) for label, policy in found.policies.items()],
+        episodes=config.episodes,
+        seed=first_start(config.seed),
+        workers=workers,
+        quiet=quiet,
+    )
+    found.returns += returns
 
 
 def _fit_pair(
@@ -224,7 +255,11 @@ def translate_many(
         returns: tuple[Returns, ...] = ()
         if trials:
             returns, _ = run_episodes(
-                trials, episodes=config.episodes, seed=config.seed, workers=workers, quiet=quiet
+                trials,
+                episodes=config.episodes,
+                seed=first_start(config.seed),
+                workers=workers,
+                quiet=quiet,
             )
     return Found(
         translator=translator,

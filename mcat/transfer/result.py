@@ -14,6 +14,12 @@ RESULT_FILE = "result.json"
 ON_SOURCE = "source policy on source"
 UNTRANSLATED = "source policy on target"
 TRANSFERRED = "transferred policy on target"
+CLONED = "clone of the target's logs"
+OFFLINE = "offline RL on the target's logs"
+POLICY_FILES = {CLONED: "clone.safetensors", OFFLINE: "offline-rl.safetensors"}
+"""What else the target's logs give, and the file in which that policy lies."""
+LOGGED = "episodes in the target's logs"
+LOGGED_SOURCE = "episodes in the source's logs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +102,9 @@ class TransferResult:
         fit: How it was trained.
         trust: How far the transfer can be trusted; pairs of method "ours" only.
         scatter: "source" actions and their "translated" ones, row by row; pairs only.
-        returns: Of the episodes run; pairs only.
+        returns: Of the episodes run: of the source policy, and of what else the target's logs
+            give; pairs only.
+        logged: Of the episodes in the logs, where they have rewards; pairs only.
         skipped: Why episodes were not run (for some of the tasks), None if all were.
         paths: Label → episodes → positions (x, y, z) of the hand; Meta-World only.
         matrix: What every task's policy earns on every task; many tasks only.
@@ -116,6 +124,7 @@ class TransferResult:
     trust: Trust | None = None
     scatter: dict[str, list[list[float]]] = field(default_factory=dict)
     returns: tuple[Returns, ...] = ()
+    logged: tuple[Returns, ...] = ()
     skipped: str | None = None
     paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
@@ -139,6 +148,26 @@ class TransferResult:
             raise DataError(f"not the result of a translation ({error})") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class AlternativeResult:
+    """What one of the alternatives earns, for tables in which it stands beside translators.
+
+    Attributes:
+        returns: Of its episodes; empty if these logs do not give it.
+        seconds: What learning and running took.
+        provenance: Commit, versions, machine.
+    """
+
+    returns: tuple[Returns, ...]
+    seconds: dict[str, float]
+    provenance: dict[str, Any]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The result that a file has."""
+        return cls(**data | {"returns": tuple(map(Returns.from_json, data["returns"]))})
+
+
 def _typed(data: dict[str, Any]) -> dict[str, Any]:
     """The fields that JSON has as plain lists and objects."""
     from mcat.translator.policy import from_json
@@ -153,15 +182,14 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "fit": FitReport(**fit | {"curves": curves}),
         "trust": _trust(data["trust"]),
         "returns": tuple(map(Returns.from_json, data["returns"])),
-        "matrix": _matrix(data["matrix"]),
+        "logged": tuple(map(Returns.from_json, data.get("logged", ()))),  # later than the others
+        "matrix": matrix_of(data["matrix"]) if data["matrix"] else None,  # once empty for pairs
         "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
     }
 
 
-def _matrix(data: dict[str, Any] | None) -> ReturnMatrix | None:
-    """The matrix; earlier results of pairs have an empty one."""
-    if not data:
-        return None
+def matrix_of(data: dict[str, Any]) -> ReturnMatrix:
+    """The matrix that a file has."""
     cells = {k: v for k, v in data.items() if k != "names" and v is not None}
     return ReturnMatrix(
         names=tuple(data["names"]),

@@ -24,12 +24,12 @@ from mcat.transfer.logs import (
     require_rewards,
     require_same_rate,
 )
-from mcat.transfer.result import RESULT_FILE, Machine, TransferResult
+from mcat.transfer.result import POLICY_FILES, RESULT_FILE, Machine, TransferResult
 from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.workplaces import new_folder, tidy_folder
 
-_RESULT_FILES = {TRANSLATOR_FILE, RESULT_FILE, "report.html"}  # and pictures
-_RESULT_BYTES = 4_000_000  # of the largest preset, with all pictures
+_RESULT_FILES = {TRANSLATOR_FILE, RESULT_FILE, "report.html", *POLICY_FILES.values()}  # + pictures
+_RESULT_BYTES = 5_000_000  # of the largest preset, with all pictures
 
 
 def translate(
@@ -80,6 +80,7 @@ def translate(
 
     import torch  # only now: logs that will not do are told of before the seconds it takes
 
+    from mcat.agents.policies.policy import save_policy
     from mcat.transfer.jobs import translate_many, translate_pair
 
     torch.set_num_threads(config.threads)
@@ -100,6 +101,8 @@ def translate(
             **found.parts(),
         )
         found.translator.save(folder / TRANSLATOR_FILE)
+        for label, policy in found.policies.items():
+            save_policy(folder / POLICY_FILES[label], policy.actor, policy.task, policy.metadata)
         write_json(folder / RESULT_FILE, result.to_json())
         add_pages(result, folder)
     return result
@@ -121,7 +124,8 @@ def _finished(
         raise DataError(f"{out / RESULT_FILE}: {error}") from error
     otherwise = "pass --overwrite or choose another --out"
     # Earlier results also say where they were written and how loudly. Settings that they do not
-    # know were then as they are in preset cpu, which changes none of them.
+    # know were then as they are in preset cpu, which changes none of them; and one without
+    # alternatives is done all the same.
     no_settings = ("out", "overwrite", "quiet")
     usual = flatten(replace(config, preset="cpu", transfer_loss=None).to_json())
     there = usual | flatten(found.config)

@@ -94,8 +94,18 @@ class Trust:
         return told
 
     def verdict(self) -> str:
-        """The estimate in one or two sentences."""
-        return _VERDICTS[self.grade] + (f" {self._advice()}" if self.grade == "unknown" else "")
+        """The estimate in a few sentences, and what came of transfers that were judged alike."""
+        words = _VERDICTS[self.grade]
+        if self.grade == "unknown":
+            return f"{words} {self._advice()}"
+        record = RECORDED.get(words.partition(":")[0])
+        if record is None:
+            return words
+        gained, neither, lost = record
+        return (
+            f"{words} Of {gained + neither + lost} recorded transfers judged so, {gained} gained"
+            f" and {lost} lost."
+        )
 
     def _advice(self) -> str:
         if self.variety < VARIED:
@@ -110,12 +120,22 @@ class Trust:
         return "It takes more logs, with more variety in what was done."
 
 
+RECORDED = {
+    "Good trust": (3, 0, 0),
+    "Fair trust": (6, 1, 0),
+    "Limited trust": (1, 0, 4),
+    "Low trust": (1, 1, 1),
+}
+"""Recorded transfers that gained, hardly changed, lost: docs/translator.md lists them."""
+
 _VERDICTS: dict[Grade, str] = {
     "unknown": "Cannot tell: the models know too little for what they would have to compare.",
     "same": "The machines hardly differ: expect no gain from translating.",
-    "cannot": "Low trust: as far as the logs show, the target cannot do what the source did.",
-    "little": "Low trust: translating leaves more than half of the distance. Longer training, or"
-    " more data of the target and of the policy to be moved, should help.",
+    "cannot": "Low trust: as far as the logs show, the target cannot do what the source did. That"
+    " does not foretell a loss: try both where failing is cheap.",
+    "little": "Low trust: translating leaves more than half of the distance. That does not foretell"
+    " a loss. Longer training, or more data of the target and of the policy to be moved, should"
+    " help.",
     "limited": "Limited trust: steps come closer but, as far as the logs show, the target cannot do"
     " all that the source did. It may do worse than the policy as it is: try both where failing is"
     " cheap.",

@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,11 @@ from mcat.envs.tasks import Task
 from mcat.errors import McatError, UsageError
 from mcat.paper import run as module
 from mcat.paper.run import ReproduceConfig, reproduce
+from mcat.paper.summary import Cell, RowSummary, Summary
 from mcat.paper.tables import TABLES, Log, Row, Table
-from mcat.reports.reproduction.page import write_reproduction
+from mcat.reports.reproduction.page import _table, write_reproduction
 from mcat.safe_io import read_json
+from mcat.transfer import alternatives
 from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
 from mcat.translator.recipes import RECIPES
 from mcat.translator.state.correspondence import CORRESPONDENCES
@@ -40,6 +43,13 @@ SMALL = Table(
             printed={ON_SOURCE: (5121.4, None), "ours": (2937.2, 9.5)},
         ),
         Row(
+            name="alone",
+            sources=lambda preset: (random_log(SOURCE),),
+            targets=lambda preset: (random_log(TARGET),),
+            policy=("good", SOURCE),
+            methods=("cloning", "offline-rl"),
+        ),
+        Row(
             name="many",
             tasks=lambda preset: (random_log(SOURCE), random_log(TARGET)),
             methods=("ours",),
@@ -61,8 +71,12 @@ def done(tmp_path_factory):
 
 def test_every_method_and_seed_is_in_the_table(done):
     _, (summary, _), _ = done
-    pair, many = summary.rows
+    pair, alone, many = summary.rows
     assert set(pair.cells) == {ON_SOURCE, UNTRANSLATED, "ours", "cycle"}
+    assert set(alone.cells) == {"cloning", "offline-rl"}
+    for cell in alone.cells.values():
+        assert cell.seeds == (0, 1)
+        assert len(set(cell.means)) == 2
     for cell in pair.cells.values():
         assert len(cell.means) == 2
         assert cell.mean == pytest.approx(sum(cell.means) / 2)
@@ -74,7 +88,7 @@ def test_every_method_and_seed_is_in_the_table(done):
 def test_what_is_finished_is_not_done_again(done):
     work, summaries, said = done
     assert sum(line.startswith("collecting") for line in said[0]) == 2  # shared by both rows
-    assert sum("seed" in line for line in said[0]) == 6
+    assert sum("seed" in line for line in said[0]) == 10
     assert said[1] == []
     assert summaries[1].rows == summaries[0].rows
     assert (work / "small/smoke/pair-cycle-seed1/result.json").is_file()
@@ -100,7 +114,7 @@ def test_a_stopped_run_goes_on_where_it_was(done, tmp_path, monkeypatch):
     assert [row.name for row in summary.rows] == ["many"]
 
 
-def test_the_page_shows_ours_beside_the_papers(done, tmp_path):
+def test_the_page_shows_ours_beside_the_papers(done, small_table, tmp_path):
     _, (summary, _), _ = done
     paths = write_reproduction(summary, tmp_path)
     assert [path.suffix for path in paths] == [".json", ".md", ".png"]
@@ -114,6 +128,87 @@ def test_the_page_shows_ours_beside_the_papers(done, tmp_path):
     assert "many, seed 1" in page
     assert paths[2].stat().st_size > 10_000
     write_reproduction(summary, tmp_path)  # again, over the old ones
+    assert read_json(paths[0])["rows"] == written["rows"]
+
+
+def test_a_table_can_be_made_in_parts(done, small_table, tmp_path):
+    """What only the earlier table has stays; what both have is the later one's."""
+    _, (summary, _), _ = done
+    pair, alone, many = summary.rows
+    other = replace(pair.cells["ours"], means=(7.0,), seeds=(1,))
+    later = replace(pair, cells={"ours": other}, commits=("later",))
+    write_reproduction(replace(summary, rows=(pair, many)), tmp_path)
+    write_reproduction(replace(summary, rows=(alone, later), seeds=(1,)), tmp_path)
+    found = Summary.from_json(read_json(tmp_path / "small.json"))
+    assert [row.name for row in found.rows] == ["pair", "alone", "many"]
+    assert found.seeds == (0, 1)
+    merged = found.rows[0]
+    assert merged.cells["ours"] == Cell((pair.cells["ours"].means[0], 7.0), (0, 1))
+    assert merged.cells["cycle"] == pair.cells["cycle"]
+    assert merged.commits == tuple(sorted({*pair.commits, "later"}))
+    assert found.rows[1].cells == alone.cells
+    assert found.rows[2].matrices == many.matrices
+
+
+def test_a_table_of_another_kind_is_replaced(done, small_table, tmp_path):
+    _, (summary, _), _ = done
+    write_reproduction(replace(summary, preset="cpu"), tmp_path)
+    write_reproduction(replace(summary, rows=summary.rows[:1]), tmp_path)
+    found = Summary.from_json(read_json(tmp_path / "small.json"))
+    assert (found.preset, len(found.rows)) == ("smoke", 1)
+
+
+@pytest.mark.parametrize("table", ["table1", "heatmaps", "rewards", "extension"])
+def test_recorded_tables_can_be_read(table):
+    """Cells of before they named their seeds have those of the table."""
+    recorded = Path(__file__).parents[2] / "results" / f"{table}.json"
+    found = Summary.from_json(read_json(recorded))
+    assert found.table == table
+    for row in found.rows:
+        for cell in row.cells.values():
+            assert len(cell.seeds) == len(cell.means)
+            assert set(cell.seeds) <= set(found.seeds)
+
+
+def test_fewer_seeds_and_the_best_are_told():
+    cells = {
+        UNTRANSLATED: Cell((10.0, 12.0), (0, 1)),
+        "ours": Cell((20.0, 22.0), (0, 1)),
+        "cloning": Cell((30.0,), (0,)),
+    }
+    row = RowSummary(
+        name="x", printed={}, cells=cells, matrices=(), seconds={"ours": 90.0}, commits=()
+    )
+    *_, line = _table([row]).splitlines()
+    assert line == (
+        "| x | 11.0 ± 1.0 | 21.0 ± 1.0 | 30.0 (1 seed) | 1.91 | cloning the target's logs | 1.5 |"
+    )
+
+
+def test_one_method_alone_is_made(small_table, tmp_path):
+    said = []
+    config = cell(rows=("pair", "alone"), methods=("cloning",))
+    summary = reproduce(config, tmp_path, quiet=True, notify=said.append)
+    assert [(row.name, *row.cells) for row in summary.rows] == [("alone", "cloning")]
+    assert sum(line.startswith("collecting") for line in said) == 1  # the target's alone
+    with pytest.raises(UsageError, match="unknown method 'clone'"):
+        cell(rows=("alone",), methods=("clone",))
+
+
+@pytest.mark.parametrize("preset", ["cpu", "paper"])
+def test_rows_without_a_policy_of_the_target_s_own(preset):
+    """The source's policy, failing, and random actions; the source's logs as in the other row."""
+    rows = {row.name: row for row in TABLES["table1"].rows}
+    assert len(rows) == 8
+    for name in ("halfcheetah", "ant", "cylinder-mug", "cylinder-cube"):
+        row, tried = rows[name], rows[f"{name}-tried"]
+        assert tried.sources(preset) == row.sources(preset)
+        assert set(tried.printed) == {ON_SOURCE, UNTRANSLATED}
+        assert tried.methods == row.methods == ("ours", "cycle", "cloning", "offline-rl")
+        failing, random = tried.targets(preset)
+        assert random.policy[0] == "random"
+        assert failing.task == random.task == row.targets(preset)[0].task
+        assert failing.policy[0] == row.policy[0]  # the source's, whatever the target's own is
 
 
 @pytest.mark.parametrize("preset", ["cpu", "paper", "released"])
@@ -219,9 +314,11 @@ def cut_short(recipe):
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_the_long_recipes_run_cut_short(preset, small_table, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, preset, cut_short(RECIPES[preset]))
+    monkeypatch.setattr(alternatives, "alternative_updates", lambda preset: 5)
     summary = reproduce(cell(rows=(), preset=preset), tmp_path, quiet=True)
-    pair, many = summary.rows
+    pair, alone, many = summary.rows
     assert set(pair.cells) == {ON_SOURCE, UNTRANSLATED, "ours", "cycle"}
+    assert set(alone.cells) == {"cloning", "offline-rl"}
     assert len(many.matrices) == 1
     names = ("pair-ours", "many-ours", "pair-cycle")
     ours, heat, cycle = (
@@ -356,7 +453,7 @@ def test_several_calls_share_the_work_and_end_alike(small_table, tmp_path, proce
         children = [spawn(all_cells, work, file) for file in said]
         assert [code_of(child) for child in children] == [0] * processes
         told = "".join(file.read_text() for file in said)
-        assert told.count("trained") == 6  # every cell once
+        assert told.count("trained") == 6  # every translator once
         assert not list(work.rglob("*.part")) + list(work.rglob("*.shards"))
         assert len(list(work.rglob("result.json"))) == 6
 

@@ -7,6 +7,7 @@ import pytest
 
 from mcat.agents.evaluation import Evaluator, Trial, run_episodes
 from mcat.agents.policies.names import find_policy, source_policy_name
+from mcat.agents.policies.policy import load_policy
 from mcat.agents.returns import Returns
 from mcat.datasets import read_dataset, write_dataset
 from mcat.envs import Task
@@ -17,12 +18,24 @@ from mcat.transfer import jobs
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.deploy import open_transfer, trials_on
 from mcat.transfer.logs import load_logs
-from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, Machine, TransferResult
+from mcat.transfer.result import (
+    CLONED,
+    LOGGED,
+    LOGGED_SOURCE,
+    OFFLINE,
+    ON_SOURCE,
+    POLICY_FILES,
+    TRANSFERRED,
+    UNTRANSLATED,
+    Machine,
+    TransferResult,
+)
 from mcat.transfer.run import default_folder, translate
 from mcat.translator import TransferredPolicy, Translator
 from tests.transfer.transfer_logs import HORIZON, cheetah, collect_logs, own_robot
 
 EPISODES = 3
+LABELS = (ON_SOURCE, UNTRANSLATED, TRANSFERRED, CLONED, OFFLINE)
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +76,13 @@ def test_a_pair_s_result_has_everything(pair, logs):
     assert (source.transitions, source.episodes) == (600, 20)
     assert result.policy == "good"
     assert result.skipped is None
-    assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
+    assert tuple(returns.label for returns in result.returns) == LABELS
+    assert [returns.label for returns in result.logged] == [LOGGED_SOURCE, LOGGED]
     assert all(len(returns.values) == EPISODES for returns in result.returns)
     assert result.fit.curves
     assert len(result.fit.forward_error) == 17
     assert result.trust.sentences()
-    assert set(result.seconds) == {"load", "fit", "trust", "evaluate"}
+    assert set(result.seconds) == {"load", "fit", "trust", "evaluate", "alternatives"}
     assert np.shape(result.scatter["source"]) == np.shape(result.scatter["translated"]) == (500, 6)
     assert result.config["recipe"]["context"]["history"] == 10
     assert result.provenance["versions"]["torch"]
@@ -86,7 +100,8 @@ def test_hashes_tell_contents_apart_not_files(pair, logs, tmp_path):
 
 def test_what_is_written_is_what_was_found(pair):
     result, folder = pair
-    assert {path.name for path in folder.iterdir()} == {"translator.safetensors", "result.json"}
+    made = {"translator.safetensors", "result.json", *POLICY_FILES.values()}
+    assert {path.name for path in folder.iterdir()} == made
     assert TransferResult.from_json(read_json(folder / "result.json")) == result
 
 
@@ -94,12 +109,13 @@ def test_returns_are_those_of_the_policies_named(pair):
     result, folder = pair
     good = find_policy("good", cheetah(0.1), np.random.default_rng(0))
     moved = TransferredPolicy(good, Translator.load(folder / "translator.safetensors"))
-    expected = [
-        Evaluator(task, EPISODES, seed=0).returns(policy)
-        for task, policy in ((cheetah(0.1), good), (cheetah(0.5), good), (cheetah(0.5), moved))
+    others = [load_policy(folder / file) for file in POLICY_FILES.values()]
+    expected = [Evaluator(cheetah(0.1), EPISODES, seed=0).returns(good)] + [
+        Evaluator(cheetah(0.5), EPISODES, seed=0).returns(policy)
+        for policy in (good, moved, *others)
     ]
     assert np.array_equal([returns.values for returns in result.returns], expected)
-    assert len({returns.mean for returns in result.returns}) == 3
+    assert len({returns.mean for returns in result.returns}) == 5
 
 
 def test_equal_seeds_give_equal_results(pair, logs, tmp_path):
@@ -170,12 +186,12 @@ def test_the_baseline_is_used_in_the_same_way(logs, tmp_path):
     result = go(logs, tmp_path / "cycle", method="cycle")
     assert result.method == "cycle"
     assert result.trust is None
-    assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
+    assert tuple(returns.label for returns in result.returns) == LABELS
     opened = open_transfer(tmp_path / "cycle", "good", cheetah(0.5))
     returns, _ = run_episodes(
         trials_on(cheetah(0.5), opened), episodes=EPISODES, seed=0, quiet=True
     )
-    assert returns == result.returns[1:]
+    assert returns == result.returns[1:3]
 
 
 def test_the_baseline_takes_a_map_between_other_spaces(logs, tmp_path):
@@ -205,11 +221,11 @@ def test_in_other_spaces_the_source_policy_acts_by_the_map(tmp_path, logs):
     collect(CollectConfig(task=three, steps=600), None, tmp_path / "three.h5", quiet=True)
     given = {"targets": (str(tmp_path / "three.h5"),), "map": "two-to-three-legs"}
     result = go(logs, tmp_path / "out", **given)
-    assert [returns.label for returns in result.returns] == [ON_SOURCE, UNTRANSLATED, TRANSFERRED]
+    assert tuple(returns.label for returns in result.returns) == LABELS
     opened = open_transfer(tmp_path / "out", None, three)
     assert opened.source is None
     returns, _ = run_episodes(trials_on(three, opened), episodes=EPISODES, seed=0, quiet=True)
-    assert returns == result.returns[2:]
+    assert returns == result.returns[2:3]
 
 
 def test_several_files_of_one_machine_are_one_log(logs, tmp_path):
@@ -362,10 +378,11 @@ def test_a_result_that_does_not_know_a_switch_was_made_without_it(pair, logs, mo
         older["config"]["recipe"]["state"]["context"],
     ):
         del part["hinge"], part["hold_out"]
-    del older["config"]["transfer_loss"]
+    del older["config"]["transfer_loss"], older["config"]["alternatives"], older["logged"]
+    older["returns"] = older["returns"][:3]
     path.write_text(json.dumps(older))
     try:
-        assert go(logs, folder, resume=True).returns == result.returns
+        assert go(logs, folder, resume=True).returns == result.returns[:3]
         with pytest.raises(UsageError, match="transfer_loss: None there, nll here"):
             go(logs, folder, resume=True, transfer_loss="nll")
         with pytest.raises(UsageError, match="hinge: squared there, printed here"):

@@ -194,7 +194,7 @@ def test_a_second_translation_to_one_folder_is_refused_before_it_learns(tmp_path
 
 def test_a_disk_without_space_is_noticed_before_learning(tmp_path, logs, never):
     with small_disk(tmp_path / "disk", "2M"):
-        with pytest.raises(StorageError, match="4 MB are needed"):
+        with pytest.raises(StorageError, match="5 MB are needed"):
             go(logs, tmp_path / "disk/ab")
         assert os.listdir(tmp_path / "disk") == []
 

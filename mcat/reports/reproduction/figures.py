@@ -20,17 +20,21 @@ _COLOURS = {
     "cycle": "#009E73",
     "ours": "#0072B2",
     "reward-aware": "#56B4E9",
+    "cloning": "#E69F00",
+    "offline-rl": "#CC79A7",
 }
+_ABREAST = 4  # panels that are still readable side by side
 
 
 def draw_summary(summary: Summary) -> bytes:
     """Bars for rows of pairs, a map for each set of tasks; the paper's numbers as diamonds."""
     rows = summary.rows
-    figure = new_figure(summary.title, 3.4 if rows and rows[0].cells else 4.6)
+    lines = -(-len(rows) // _ABREAST)
+    figure = new_figure(summary.title, max(lines, 1) * (3.4 if rows and rows[0].cells else 4.6))
     for number, row in enumerate(rows):
-        axes = figure.add_subplot(1, len(rows), number + 1)
+        axes = figure.add_subplot(lines, min(len(rows), _ABREAST), number + 1)
         if row.cells:
-            _bars(axes, row, first=number == 0)
+            _bars(axes, row, first=number % _ABREAST == 0)
         else:
             draw_heat_map(axes, row.matrices[0])
         axes.set_title(row.name, loc="left", fontsize=9)

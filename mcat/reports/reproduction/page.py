@@ -6,10 +6,18 @@ import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
+from mcat.errors import DataError, counted
 from mcat.paper.summary import Cell, RowSummary, Summary
 from mcat.paper.tables import Numbers
 from mcat.reports.translation.verdict import improvement
-from mcat.safe_io import ensure_writable_output, io_errors, new_file, write_json
+from mcat.safe_io import (
+    ensure_writable_output,
+    io_errors,
+    is_file,
+    new_file,
+    read_json,
+    write_json,
+)
 from mcat.transfer.result import ON_SOURCE, UNTRANSLATED, ReturnMatrix
 
 COLUMNS = {
@@ -18,7 +26,10 @@ COLUMNS = {
     "cycle": "cycle (Zhang et al. 2020)",
     "ours": "ours",
     "reward-aware": "ours, reward-aware",
+    "cloning": "cloning the target's logs",
+    "offline-rl": "offline RL on the target's logs",
 }
+_TARGET = [name for name in COLUMNS if name != ON_SOURCE]
 
 
 def require_writable(folder: Path, table: str) -> None:
@@ -33,9 +44,13 @@ def require_writable(folder: Path, table: str) -> None:
 
 
 def write_reproduction(summary: Summary, folder: Path) -> list[Path]:
-    """Write `<table>.json`, `.md` and, with matplotlib, `.png`; earlier ones are replaced."""
+    """Write `<table>.json`, `.md` and, with matplotlib, `.png`.
+
+    What only an earlier table there has (of the same preset, with as many episodes) stays in it.
+    """
     require_writable(folder, summary.table)
     paths = [folder / f"{summary.table}.{end}" for end in ("json", "md")]
+    summary = summary.over(_recorded(paths[0]))
     write_json(paths[0], summary.to_json(), overwrite=True)
     picture = folder / f"{summary.table}.png"
     drawn = importlib.util.find_spec("matplotlib") is not None
@@ -49,6 +64,16 @@ def write_reproduction(summary: Summary, folder: Path) -> list[Path]:
     with new_file(paths[1], overwrite=True) as part:
         part.write_text(markdown(summary, picture.name if drawn else None), encoding="utf-8")
     return paths
+
+
+def _recorded(path: Path) -> Summary | None:
+    """The table that is there; None if there is none that can be read."""
+    if not is_file(path):
+        return None
+    try:
+        return Summary.from_json(read_json(path))
+    except DataError:
+        return None
 
 
 def markdown(summary: Summary, picture: str | None) -> str:
@@ -77,18 +102,28 @@ def _how(summary: Summary) -> str:
 
 def _table(rows: Sequence[RowSummary]) -> str:
     shown = [name for name in COLUMNS if any(name in row.cells for row in rows)]
-    lines = [["", *(COLUMNS[name] for name in shown), "ours / untranslated", "minutes (ours)"]]
+    last = ["ours / untranslated", "best of these", "minutes (ours)"]
+    lines = [["", *(COLUMNS[name] for name in shown), *last]]
+    most = max((len(cell.means) for row in rows for cell in row.cells.values()), default=0)
     for row in rows:
-        cells = [_cell(row.cells.get(name), row.printed.get(name)) for name in shown]
-        ratio = _ratio(row.cells)
-        minutes = f"{row.seconds.get('ours', 0) / 60:.1f}"
-        lines.append([row.name, *cells, ratio, minutes])
+        cells = [_cell(row.cells.get(name), row.printed.get(name), most) for name in shown]
+        minutes = f"{row.seconds['ours'] / 60:.1f}" if "ours" in row.seconds else ""
+        lines.append([row.name, *cells, _ratio(row.cells), _best(row.cells), minutes])
     return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]),
                                                               *lines[1:]])  # fmt: skip
 
 
-def _cell(found: Cell | None, printed: Numbers | None) -> str:
+def _best(cells: dict[str, Cell]) -> str:
+    """What to do on the target, if there is a choice; by the mean alone."""
+    tried = {name: cells[name].mean for name in _TARGET if name in cells}
+    return COLUMNS[max(tried, key=lambda name: tried[name])] if len(tried) > 1 else ""
+
+
+def _cell(found: Cell | None, printed: Numbers | None, seeds: int) -> str:
+    """One number; with how many seeds it has, if others have more."""
     ours = "" if found is None else _number(found.mean, found.error)
+    if found is not None and len(found.means) < seeds:
+        ours += f" ({counted(len(found.means), 'seed')})"
     return f"{ours} [{_number(*printed)}]" if printed else ours
 
 

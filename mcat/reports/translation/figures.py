@@ -28,11 +28,25 @@ from mcat.reports.figures import (
 from mcat.reports.sections import Section
 from mcat.reports.translation.sections import EFFECTS, SPREADS, curves, partners, state_names
 from mcat.reports.translation.verdict import improvement
-from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, ReturnMatrix, TransferResult
+from mcat.transfer.result import (
+    CLONED,
+    OFFLINE,
+    ON_SOURCE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    ReturnMatrix,
+    TransferResult,
+)
 
 Array = NDArray[np.float64]
 
-_COLOURS = {ON_SOURCE: GREY, UNTRANSLATED: ORANGE, TRANSFERRED: BLUE}
+_COLOURS = {
+    ON_SOURCE: GREY,
+    UNTRANSLATED: ORANGE,
+    TRANSFERRED: BLUE,
+    CLONED: "#E69F00",
+    OFFLINE: "#CC79A7",
+}
 _STYLES = {ON_SOURCE: "-", UNTRANSLATED: ":", TRANSFERRED: "--"}
 
 

@@ -10,11 +10,20 @@ from numpy.typing import ArrayLike
 from mcat.agents.returns import SUCCESS
 from mcat.reports.sections import Array, Section, number, rate, share, told_apart
 from mcat.reports.translation.verdict import improvement, mean_and_error_text, verdict
-from mcat.transfer.result import ON_SOURCE, TRANSFERRED, UNTRANSLATED, ReturnMatrix, TransferResult
+from mcat.transfer.result import (
+    CLONED,
+    OFFLINE,
+    ON_SOURCE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    ReturnMatrix,
+    TransferResult,
+)
 from mcat.translator.grade import Trust
 
 SPREADS = "spreads of one-step change"
 EFFECTS = "1 = effect of the source's actions"
+_SHORT = {CLONED: "cloned", OFFLINE: "offline RL"}
 
 
 def sections(result: TransferResult) -> Iterator[Section]:
@@ -50,15 +59,18 @@ def _returns(result: TransferResult) -> Section:
             str(len(returns.values)),
             *[rate(returns.success_rate)] * goals,
         )
-        for returns in result.returns
+        for returns in (*result.returns, *result.logged)
     ]
-    means = " → ".join(f"{returns.mean:,.0f}" for returns in result.returns[-2:])
+    means = {returns.label: f"{returns.mean:,.0f}" for returns in result.returns}
+    pair = " → ".join(means[label] for label in (UNTRANSLATED, TRANSFERRED) if label in means)
+    others = [f"{short} {means[label]}" for label, short in _SHORT.items() if label in means]
     return Section(
         name="returns",
         title="What it earns",
         reading="Bars are means with their standard error and every dot is one episode; compare"
-        " the two bars on the target, and look whether their dots overlap." + f" {SUCCESS}" * goals,
-        finding=f"{verdict(result).headline}: {means} on the target",
+        " the bars on the target, and look whether their dots overlap. What the logs gave by"
+        " themselves needs no source policy at all." + f" {SUCCESS}" * goals,
+        finding=f"{verdict(result).headline}: " + "; ".join([f"{pair} on the target", *others]),
         rows=rows,
     )
 

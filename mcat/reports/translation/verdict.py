@@ -1,16 +1,23 @@
-"""Did the transfer help? The answer in words; a difference counts from twice its error on."""
+"""Did the transfer help, and is it what to use? A difference counts from twice its error on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.returns import Returns
+from mcat.errors import counted
 from mcat.transfer.result import (
+    CLONED,
+    LOGGED,
+    LOGGED_SOURCE,
+    OFFLINE,
     ON_SOURCE,
+    POLICY_FILES,
     TRANSFERRED,
     UNTRANSLATED,
     ReturnMatrix,
@@ -19,6 +26,8 @@ from mcat.transfer.result import (
 
 Array = NDArray[np.float64]
 
+OTHERS = {CLONED: "cloning the target's logs", OFFLINE: "offline RL on the target's logs"}
+"""What can be done with these logs instead, in words."""
 _FEWEST = 5  # with fewer episodes the error itself is not known well enough to judge by
 
 
@@ -37,26 +46,80 @@ def mean_and_error_text(returns: Returns) -> str:
 
 
 def verdict(result: TransferResult) -> Verdict:
-    """The transferred policy against the source policy left as it is."""
+    """The transferred policy against the source policy left as it is, and what else there is."""
     if result.matrix is not None:
         return _of_pairs(result.matrix)
     by_label = {returns.label: returns for returns in result.returns}
     if UNTRANSLATED in by_label and TRANSFERRED in by_label:
-        return _of_returns(by_label[UNTRANSLATED], by_label[TRANSFERRED], by_label.get(ON_SOURCE))
+        before, after = by_label[UNTRANSLATED], by_label[TRANSFERRED]
+        found = _of_returns(before, after, by_label.get(ON_SOURCE))
+        others = [by_label[label] for label in OTHERS if label in by_label]
+        return _beside(others, found, before, after) if others else found
     judge = "; judge by the trust estimate below." if result.trust else "."
     return Verdict(
         tone="unclear",
         headline="Trained, but not tried out",
-        details=f"There are no returns to compare{judge}",
+        details=f"There are no returns to compare{judge}{_known_from_logs(result.logged)}",
     )
 
 
-def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdict:
-    # Both ran the same episodes, so their differences have the smaller error.
+def _known_from_logs(logged: Sequence[Returns]) -> str:
+    """What the policy has to beat, where nothing was run."""
+    found = {returns.label: returns for returns in logged}
+    if LOGGED not in found:
+        return ""
+    target = found[LOGGED]
+    told = (
+        f" In its own logs the target earns {_log_text(target)}. These logs show how to earn that"
+        " much, by cloning them or by offline RL, so a policy that earns less when translated is"
+        " the wrong tool."
+    )
+    if LOGGED_SOURCE in found:
+        told += f" In the source's logs the source earns {_log_text(found[LOGGED_SOURCE])}."
+    return told
+
+
+def _log_text(returns: Returns) -> str:
+    number = counted(len(returns.values), "episode")
+    return f"{returns.mean:,.1f} an episode (at best {max(returns.values):,.1f}; {number})"
+
+
+def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: Returns) -> Verdict:
+    """The verdict in view of what else these logs give; all ran the same episodes."""
+    best = max(others, key=lambda returns: returns.mean)
+    listed = " and ".join(
+        f"{OTHERS[item.label]} earns {mean_and_error_text(item)}" for item in others
+    )
+    details = f"{found.details} From the same logs, {listed}."
+    ahead, error = difference(after, best)
+    if ahead > 2 * error:
+        name = OTHERS[best.label]
+        told = f" {name[0].upper()}{name[1:]} is {ahead:,.1f} ± {error:,.1f} ahead of translating"
+        if before.mean > best.mean:
+            told += ", and the policy as it is earns more still."
+            return replace(found, details=details + told)
+        told += f": the policy is in {POLICY_FILES[best.label]}."
+        headline = f"Translation is the wrong tool here: {name} earns more"
+        return Verdict(tone="bad", headline=headline, details=details + told)
+    if found.tone != "good":
+        return replace(found, details=details)
+    if -ahead > 2 * error:
+        headline = f"{found.headline}, and is the best of what these logs give"
+        return replace(found, headline=headline, details=details)
+    return replace(found, details=f"{details} That translating is better is not clear.")
+
+
+def difference(before: Returns, after: Returns) -> tuple[float, float]:
+    """Mean and standard error of what one earns more in the same episodes; ∞ for too few."""
     differences = np.subtract(after.values, before.values)
-    gain, episodes = float(differences.mean()), len(differences)
-    enough = episodes >= _FEWEST
-    error = float(differences.std(ddof=1)) / np.sqrt(episodes) if enough else np.inf
+    if len(differences) < _FEWEST:
+        return float(differences.mean()), np.inf
+    return float(differences.mean()), float(differences.std(ddof=1)) / np.sqrt(len(differences))
+
+
+def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdict:
+    gain, error = difference(before, after)
+    episodes = len(after.values)
     times = f", {after.mean / before.mean:.2f} times as much" if before.mean > 1 else ""
     details = (
         f"On the target the source policy earns {mean_and_error_text(after)} with translated"
@@ -64,7 +127,8 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
         f" (mean ± standard error, {episodes} episodes)."
     )
     if not abs(gain) > 2 * error:
-        why = f"with a standard error of {error:,.1f}" if enough else "in too few episodes"
+        known = np.isfinite(error)
+        why = f"with a standard error of {error:,.1f}" if known else "in too few episodes"
         details += f" The difference is {gain:+,.1f} {why}: it may be chance."
         return Verdict(tone="unclear", headline="No clear difference", details=details)
     if gain < 0:

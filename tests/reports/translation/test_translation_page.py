@@ -16,6 +16,10 @@ from mcat.reports.translation.sections import partners, sections
 from mcat.reports.translation.verdict import improvement, verdict
 from mcat.safe_io import write_json
 from mcat.transfer.result import (
+    CLONED,
+    LOGGED,
+    LOGGED_SOURCE,
+    OFFLINE,
     ON_SOURCE,
     TRANSFERRED,
     UNTRANSLATED,
@@ -159,8 +163,14 @@ for name in ("pair", "many"):
 LOW, HIGH = [100, 110, 90, 105, 95], [150, 160, 140, 157, 143]
 
 
-def returns_of(before, after, home=()):
-    labels = {ON_SOURCE: home, UNTRANSLATED: before, TRANSFERRED: after}
+def returns_of(before, after, home=(), cloned=(), offline=()):
+    labels = {
+        ON_SOURCE: home,
+        UNTRANSLATED: before,
+        TRANSFERRED: after,
+        CLONED: cloned,
+        OFFLINE: offline,
+    }
     return replace(
         pair(), returns=tuple(Returns(label=k, values=tuple(v)) for k, v in labels.items() if v)
     )
@@ -183,6 +193,57 @@ def test_the_verdict_is_honest(result, tone, words):
     found = verdict(result)
     assert found.tone == tone
     assert words in found.details
+
+
+HIGHER = [200, 210, 190, 207, 193]
+WRONG_TOOL = "Translation is the wrong tool here: {} the target's logs earns more"
+
+
+@pytest.mark.parametrize(
+    ("result", "tone", "headline", "words"),
+    [
+        (returns_of(LOW, HIGH, cloned=HIGHER, offline=LOW), "bad", WRONG_TOOL.format("cloning"),
+         "cloning the target's logs earns 200.0 ± 3.9 and offline RL on the target's logs earns"
+         " 100.0 ± 3.5."
+         " Cloning the target's logs is 50.0 ± 0.0 ahead of translating: the policy is in"
+         " clone.safetensors."),
+        (returns_of(LOW, LOW, offline=HIGHER), "bad", WRONG_TOOL.format("offline RL on"),
+         "the policy is in offline-rl.safetensors"),
+        (returns_of(LOW, HIGH, cloned=LOW, offline=LOW), "good",
+         "Translation helped, and is the best of what these logs give", "cloning"),
+        (returns_of(LOW, HIGH, cloned=HIGH), "good", "Translation helped", "is not clear"),
+        (returns_of(HIGHER, LOW, cloned=HIGH), "bad", "Translation made it worse",
+         "the policy as it is earns more still"),
+        (returns_of(HIGHER, LOW, cloned=LOW), "bad", "Translation made it worse", "cloning"),
+        (returns_of(LOW[:4], HIGH[:4], cloned=HIGHER[:4]), "unclear", "No clear difference",
+         "too few episodes"),
+    ],
+)  # fmt: skip
+def test_the_verdict_names_what_else_these_logs_give(result, tone, headline, words):
+    found = verdict(result)
+    assert (found.tone, found.headline) == (tone, headline)
+    assert words in found.details
+
+
+def test_what_only_logs_tell_is_told():
+    logged = (
+        Returns(label=LOGGED_SOURCE, values=(5.0, 7.0)),
+        Returns(label=LOGGED, values=(1.0, 2.0, 6.0)),
+    )
+    details = verdict(replace(pair(), returns=(), logged=logged)).details
+    assert "the target earns 3.0 an episode (at best 6.0; 3 episodes)" in details
+    assert "the source earns 6.0 an episode (at best 7.0; 2 episodes)" in details
+    assert "logs" not in verdict(replace(pair(), returns=())).details
+
+
+def test_alternatives_are_in_table_and_picture(tmp_path):
+    result = returns_of(LOW, HIGH, HIGHER, cloned=HIGHER, offline=HIGH)
+    logged = (Returns(label=LOGGED, values=(31.0, 32.0)),)
+    text = Page(write_page(replace(result, logged=logged), tmp_path)).text
+    assert f"{CLONED} 200.0 ± 3.9 190.0 210.0 5" in text
+    assert f"{LOGGED} 31.5 ± 0.5 31.0 32.0 2" in text
+    finding = next(section.finding for section in sections(result) if section.name == "returns")
+    assert finding.endswith("earns more: 100 → 150 on the target; cloned 200; offline RL 150")
 
 
 @pytest.mark.parametrize(

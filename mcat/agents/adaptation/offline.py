@@ -1,0 +1,75 @@
+"""What a log gives by itself: its policy cloned, or improved as far as its rewards tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mcat.agents.adaptation.config import AnchoredConfig
+from mcat.agents.adaptation.known import Known
+from mcat.agents.adaptation.learner import Anchored
+from mcat.agents.learner import Batch
+from mcat.agents.networks import MLP, minimise
+from mcat.progress import Progress
+
+BATCH = 256
+
+
+def clone(
+    known: Known, config: AnchoredConfig, *, updates: int, seed: int = 0, quiet: bool = False
+) -> MLP:
+    """An actor that does what was done: least squares to the logged actions.
+
+    Args:
+        known: The logs; no reward of theirs is looked at.
+        config: Widths of the actor, its learning rate, and how far the one returned follows it.
+        updates: Steps of the optimiser.
+        seed: Of weights and batches.
+        quiet: Show no progress.
+    """
+    rng, generator = _draws(seed)
+    rows = known.rows
+    actor = MLP((rows.obs.shape[1], *config.hidden, rows.action.shape[1]), 1, generator)
+    deployed = MLP(actor.sizes, 1).requires_grad_(False)
+    deployed.track(actor, 1.0)
+    adam = torch.optim.Adam(actor.parameters(), config.learning_rate, fused=True)
+    with Progress("cloning the target's log", updates, "updates", quiet=quiet) as progress:
+        for _ in range(updates):
+            drawn = _draw(rng, known)
+            action = torch.tanh(actor(rows.obs[drawn])[0])
+            minimise(adam, (action - rows.action[drawn]).square().mean())
+            deployed.track(actor, config.deployed_rate)
+            progress.advance(1)
+    return known.scale.fold(deployed)
+
+
+def offline_rl(
+    known: Known, config: AnchoredConfig, *, updates: int, seed: int = 0, quiet: bool = False
+) -> MLP:
+    """An actor that the logged rewards speak for, kept near the logged actions (TD3+BC).
+
+    Args:
+        known: The logs.
+        config: The learner's numbers.
+        updates: Steps on the critics; the actor makes fewer.
+        seed: Of weights and batches.
+        quiet: Show no progress.
+    """
+    rng, generator = _draws(seed)
+    learner = Anchored(known.rows.obs.shape[1], known.rows.action.shape[1], config, generator)
+    with Progress("offline RL on the target's log", updates, "updates", quiet=quiet) as progress:
+        for _ in range(updates):
+            drawn = _draw(rng, known)
+            batch = Batch(*(column[drawn] for column in known.rows))
+            learner.update_near(batch, batch.action)
+            progress.advance(1)
+    return known.scale.fold(learner.deployed)
+
+
+def _draws(seed: int) -> tuple[np.random.Generator, torch.Generator]:
+    return np.random.default_rng(seed), torch.Generator().manual_seed(seed)
+
+
+def _draw(rng: np.random.Generator, known: Known) -> Tensor:
+    return torch.from_numpy(rng.integers(len(known), size=BATCH))

@@ -1,0 +1,48 @@
+"""`mcat calibrate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from mcat.commands.help import Explained
+from mcat.commands.options import json_option
+from mcat.commands.tables import print_table
+
+
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat calibrate a-to-b a-to-c b-to-c",
+        "mcat reproduce pairs && mcat calibrate runs/reproduce --out results",
+    ),
+)
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True,
+                type=click.Path(path_type=Path))  # fmt: skip
+@click.option("--out", default="calibration", show_default=True, metavar="FOLDER",
+              type=click.Path(path_type=Path), help="Where the page goes.")  # fmt: skip
+@json_option
+def calibrate(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
+    """Ask whether estimates of trust came true: estimate against measured gain.
+
+    Takes folders of mcat translate, or folders with such in them (the --work of mcat reproduce),
+    and writes the rank correlation, what followed each grade, and a picture.
+    """
+    from mcat.reports.calibration.cases import agreement, read_cases, to_json
+    from mcat.reports.calibration.page import headline, outcome_rows, write_calibration
+
+    cases, others = read_cases(folders)
+    if others:
+        click.echo(f"note: {others} other results have no estimate or no returns", err=True)
+    found = agreement(cases)
+    paths = write_calibration(cases, out)
+    if as_json:
+        files = [str(path) for path in paths]
+        click.echo(json.dumps(to_json(cases, found) | {"files": files}))
+        return
+    print_table("What followed each grade", outcome_rows(cases), err=True)
+    click.echo(f"{headline(found)}.", err=True)
+    for path in paths:
+        click.echo(path)

@@ -1,0 +1,1 @@
+"""Do the estimates of trust come true? What `mcat calibrate` writes."""

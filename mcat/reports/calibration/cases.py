@@ -1,0 +1,197 @@
+"""Transfers whose estimate of trust and whose outcome are both known, and how the two go together.
+
+The estimate is the share of the one-step mismatch that translation removes, judged from logs. The
+outcome is what translation changed of the return, in shares of what the policy earns on its own
+machine, so that machines with other rewards can be set side by side.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mcat.errors import DataError, MissingInputError
+from mcat.reports.translation.verdict import difference
+from mcat.safe_io import read_json
+from mcat.transfer.result import (
+    ON_SOURCE,
+    RESULT_FILE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    TransferResult,
+)
+from mcat.translator.grade import Grade
+
+FEWEST = 5  # of pairs; a rank correlation of fewer says nothing
+RESAMPLES = 2000
+Outcome = Literal["helped", "no clear difference", "hurt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One transfer.
+
+    Attributes:
+        pair: From where to where.
+        preset: How the translator was trained.
+        seed: Of the translator.
+        grade: What the estimate said.
+        removed: The share of the mismatch that translation removes, as estimated; below 0 it adds.
+        model_error: What the models are off by, in effects of the source's actions.
+        gain: What translation changed, in shares of what the policy earns at home.
+        error: The standard error of that.
+        commit: The code that made it.
+    """
+
+    pair: str
+    preset: str
+    seed: int
+    grade: Grade
+    removed: float
+    model_error: float
+    gain: float
+    error: float
+    commit: str
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether it helped; a difference counts from twice its error on."""
+        if not abs(self.gain) > 2 * self.error:
+            return "no clear difference"
+        return "helped" if self.gain > 0 else "hurt"
+
+    @classmethod
+    def of(cls, result: TransferResult) -> Self | None:
+        """The case that a result is; None if estimate or outcome is missing, or hardly known."""
+        found = {returns.label: returns for returns in result.returns}
+        if result.trust is None or not {ON_SOURCE, UNTRANSLATED, TRANSFERRED} <= found.keys():
+            return None
+        home, trust = abs(found[ON_SOURCE].mean), result.trust
+        gain, error = difference(found[UNTRANSLATED], found[TRANSFERRED])
+        if home == 0 or trust.untranslated == 0 or not np.isfinite(error):
+            return None
+        return cls(
+            pair=" → ".join(machine.name for machine in result.machines),
+            preset=result.preset,
+            seed=result.seed,
+            grade=trust.grade,
+            removed=1 - trust.translated / trust.untranslated,
+            model_error=trust.model_error,
+            gain=gain / home,
+            error=error / home,
+            commit=str(result.provenance.get("commit")),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How well the estimates order the outcomes.
+
+    Attributes:
+        correlation: Spearman's rank correlation; None if there are too few pairs, or no two
+            different ones.
+        interval: 95 % of it when pairs are drawn anew.
+        pairs: How many different pairs of machines there are.
+    """
+
+    correlation: float | None
+    interval: tuple[float, float] | None
+    pairs: int
+
+
+def read_cases(folders: Sequence[Path]) -> tuple[list[Case], int]:
+    """The cases among all results in these folders, and how many results had to be left out.
+
+    Raises:
+        MissingInputError: if one of the folders is not there.
+        DataError: if there is no case in any of them.
+    """
+    cases, others = [], 0
+    for path in _result_files(folders):
+        try:
+            case = Case.of(TransferResult.from_json(read_json(path)))
+        except DataError:  # of another command
+            case = None
+        if case is None:
+            others += 1
+        else:
+            cases.append(case)
+    if not cases:
+        raise DataError(
+            f"{folders[0]}: no transfer with an estimate of trust and returns in it: make some by"
+            " mcat translate (one pair, --method ours, no --map, --episodes above 0)"
+        )
+    return cases, others
+
+
+def _result_files(folders: Sequence[Path]) -> list[Path]:
+    for folder in folders:
+        if not folder.is_dir():
+            raise MissingInputError(f"{folder} is no folder")
+    return sorted({path.resolve() for folder in folders for path in folder.rglob(RESULT_FILE)})
+
+
+def agreement(cases: Sequence[Case], *, seed: int = 0) -> Agreement:
+    """Spearman's rank correlation of estimate and outcome, and how sure it is.
+
+    Seeds of one pair are no independent cases, so whole pairs are drawn anew.
+    """
+    by_pair: dict[str, list[tuple[float, float]]] = {}
+    for case in cases:
+        by_pair.setdefault(case.pair, []).append((case.removed, case.gain))
+    groups = list(by_pair.values())
+    found = _of_groups(groups) if len(groups) >= FEWEST else None
+    if found is None:
+        return Agreement(correlation=None, interval=None, pairs=len(groups))
+    rng = np.random.default_rng(seed)
+    drawn = (rng.integers(len(groups), size=len(groups)) for _ in range(RESAMPLES))
+    again = [_of_groups([groups[index] for index in draw]) for draw in drawn]
+    low, high = np.quantile([value for value in again if value is not None], (0.025, 0.975))
+    return Agreement(correlation=found, interval=(float(low), float(high)), pairs=len(groups))
+
+
+def _of_groups(groups: Sequence[Sequence[tuple[float, float]]]) -> float | None:
+    estimate, outcome = zip(*(case for group in groups for case in group), strict=True)
+    return rank_correlation(estimate, outcome)
+
+
+def rank_correlation(first: ArrayLike, second: ArrayLike) -> float | None:
+    """Spearman's ρ, ties at their mean rank; None if all numbers of one are equal."""
+    from scipy.stats import rankdata
+
+    ranks = np.array([rankdata(values) for values in (first, second)])
+    centred = ranks - ranks.mean(axis=1, keepdims=True)
+    size = float(np.sqrt(np.square(centred).sum(axis=1).prod()))
+    return float((centred[0] * centred[1]).sum() / size) if size else None
+
+
+def counts(cases: Sequence[Case]) -> dict[Grade, dict[Outcome, int]]:
+    """How often each grade was followed by each outcome; grades that were given only."""
+    return {
+        grade: {
+            outcome: sum(case.outcome == outcome for case in cases if case.grade == grade)
+            for outcome in get_args(Outcome)
+        }
+        for grade in get_args(Grade)
+        if any(case.grade == grade for case in cases)
+    }
+
+
+def to_json(cases: Sequence[Case], found: Agreement) -> dict[str, Any]:
+    """All of it, as JSON types."""
+    whole: dict[str, Any] = json.loads(
+        json.dumps(
+            {
+                **asdict(found),
+                "outcomes": counts(cases),
+                "cases": [asdict(case) | {"outcome": case.outcome} for case in cases],
+            }
+        )
+    )
+    return whole

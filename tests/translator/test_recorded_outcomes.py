@@ -1,0 +1,50 @@
+"""What the verdict quotes of recorded transfers is what the documentation records."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mcat.reports.calibration.cases import rank_correlation
+from mcat.translator.grade import RECORDED
+
+PAGE = (Path(__file__).parents[2] / "docs" / "translator.md").read_text()
+# Beside the table: an elbow, a shoulder (tracking errors as is, translated) and a cheetah (gained).
+OTHERS = [("limited", 0.202, 0.301), ("fair", 0.135, 0.136), ("low", 2864, 2242)]
+
+
+def table(pattern):
+    """The rows of the page that fit, cell by cell."""
+    lines = (line.strip("| \n").split(" | ") for line in PAGE.splitlines() if line[:1] == "|")
+    return [cells for cells in lines if re.fullmatch(pattern, "|".join(cells))]
+
+
+ARM = table(r"\w+\|(clean|noisy), (long|short)\|.*")
+
+
+def outcome(as_is, translated):
+    """Gained, hardly changed or lost, of errors."""
+    change = translated / as_is - 1
+    return 1 if abs(change) <= 0.03 else 0 if change < 0 else 2
+
+
+def test_the_verdict_quotes_what_is_recorded():
+    assert len(ARM) == 20
+    cases = [(row[5], float(row[3]), float(row[4])) for row in ARM] + OTHERS
+    counted = {}
+    for grade, as_is, translated in cases:
+        counted.setdefault(grade, [0, 0, 0])[outcome(as_is, translated)] += 1
+    found = {words.split()[0].lower(): numbers for words, numbers in RECORDED.items()}
+    assert found == {grade: tuple(counted[grade]) for grade in found}
+    written = {row[0]: tuple(map(int, row[1:])) for row in table(r"\w+(\|\d+){3}")}
+    assert written == found
+
+
+@pytest.mark.parametrize(("rows", "words"), [(ARM, "is 0.72"), (ARM[4:], "0.79 of")])
+def test_the_rank_correlation_of_the_arm_is_as_written(rows, words):
+    numbers = [list(map(float, (*row[3:5], *row[6:8]))) for row in rows]
+    removed = [1 - after / before for *_, before, after in numbers]
+    gains = [1 - translated / as_is for as_is, translated, *_ in numbers]
+    found = rank_correlation(removed, gains)
+    assert f"{found:.2f}" in words
+    assert words in PAGE
