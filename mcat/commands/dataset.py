@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands import robot_logs
 from mcat.commands.help import Explained
 from mcat.commands.options import quiet_option
 from mcat.commands.tables import print_table
@@ -27,6 +28,10 @@ def dataset() -> None:
     FILE may be one of ours, a D4RL file, a Minari id or folder, a LeRobot folder, or a .csv,
     .csv.gz, .parquet or .npz log.
     """
+
+
+dataset.add_command(robot_logs.import_log)
+dataset.add_command(robot_logs.repair_log)
 
 
 @dataset.command()
