@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mcat.datasets.arrays import DTYPES
+from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError, printable
 
 ROUNDING = 1e-6  # of the range: what lies outside by less was rounded
@@ -129,6 +132,41 @@ class Card:
         found = (middle + half * actions).astype(np.float32)
         kept: NDArray[np.float32] = np.clip(found, *limits.inner())
         return kept
+
+    def within(self, episodes: Episodes, *, margin: float = 0.1) -> Card:
+        """This card with bounds for observations that have none: what was seen, and a bit more.
+
+        Args:
+            episodes: What happened on the machine.
+            margin: How far beyond it is still believed, as a part of the range.
+        """
+        seen = episodes.observations
+        lows, highs = seen.min(axis=0).astype(float), seen.max(axis=0).astype(float)
+        room = margin * np.maximum(highs - lows, ROUNDING)
+        channels = [
+            replace(
+                channel,
+                low=float(low) if channel.low is None else channel.low,
+                high=float(high) if channel.high is None else channel.high,
+            )
+            for channel, low, high in zip(self.observations, lows - room, highs + room, strict=True)
+        ]
+        return replace(self, observations=tuple(channels))
+
+    def scale(self, episodes: Episodes) -> Episodes:
+        """The same episodes with actions as models know them.
+
+        Raises:
+            DataError: if an action lies beyond its bounds.
+        """
+        if not self.scaled:
+            return episodes
+        self.require_within(episodes.actions, "actions")
+        columns = {name: episodes.column(name) for name in DTYPES}
+        columns["actions"] = self.to_unit(columns["actions"])
+        return EpisodeStore.from_arrays(
+            **columns, episode_ends=episodes.episode_ends, tasks=episodes.tasks
+        )
 
     def to_metadata(self) -> dict[str, Any]:
         """The part of a data set's metadata that is about this, as JSON types."""

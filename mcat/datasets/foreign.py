@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mcat.datasets.arrays import checked_rows, place_of
 from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.pace import pace_of
 from mcat.datasets.untrusted import TIMES, Arrays
 from mcat.errors import DataError, printable
 from mcat.safe_io import StrPath
@@ -150,6 +151,10 @@ def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
         ("warning", steps > GAP * usual, f"jumps by more than {GAP * usual:.4g}: rows missing?"),
     ]
     findings = []
+    pace = pace_of(np.asarray(time, dtype=np.float64), ends)
+    if pace is not None and not pace.even:
+        how = "mcat dataset import --rate brings it to one"
+        findings.append(["warning", f"time goes on at {pace}: {how}"])
     for severity, wrong, what in oddities:
         rows = np.flatnonzero(wrong & within) + 1
         if len(rows):

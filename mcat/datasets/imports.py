@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mcat.datasets.cards import Card
 from mcat.datasets.checks import rate_hz
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.foreign import timing
 from mcat.datasets.named import RawLog, read_log
+from mcat.datasets.pace import pace_of
 from mcat.datasets.repair import repair
-from mcat.datasets.resample import pace_of, resample
+from mcat.datasets.resample import resample
 from mcat.errors import DataError, McatError, UsageError, counted
 from mcat.safe_io import StrPath
 
@@ -31,6 +33,12 @@ class Imported(NamedTuple):
     store: EpisodeStore
     metadata: dict[str, Any]
     said: list[str]
+
+    @property
+    def card(self) -> Card:
+        """What the numbers are."""
+        sizes = self.store.observation_size, self.store.action_size
+        return Card.of_metadata(self.metadata, sizes)
 
 
 def import_logs(

@@ -14,6 +14,7 @@ from mcat.agents.evaluation import Paths, Trial, run_episodes
 from mcat.agents.meta.config import GOOD_ENOUGH
 from mcat.agents.policies.names import find_source_policy, source_policy_name
 from mcat.agents.returns import Returns
+from mcat.datasets.cards import Card
 from mcat.errors import UsageError
 from mcat.progress import Stopwatch
 from mcat.transfer.config import TransferConfig
@@ -104,7 +105,15 @@ def translate_pair(
                 workers=workers,
                 quiet=quiet,
             )
+    translator.with_cards(*_cards(logs))  # only now: what went before speaks of shares
     return found
+
+
+def _cards(logs: Sequence[Logs]) -> list[Card]:
+    """What the numbers of all machines are, if one of the logs says it."""
+    if not any(item.card for item in logs):
+        return []
+    return [item.card or Card.of_metadata({}, item.sizes) for item in logs]
 
 
 def _fit_pair(
@@ -227,7 +236,7 @@ def translate_many(
                 trials, episodes=config.episodes, seed=config.seed, workers=workers, quiet=quiet
             )
     return Found(
-        translator=translator,
+        translator=translator.with_cards(*_cards(logs)),
         policy=policies[0].name,
         skipped=_told(policies),
         matrix=_matrix([machine.name for machine in describe(logs)], cells, returns),

@@ -146,6 +146,16 @@ def state_names(result: TransferResult, size: int) -> list[str]:
     return list(names) if len(names) == size else [f"state {index}" for index in range(size)]
 
 
+def action_names(result: TransferResult, source: int, target: int) -> tuple[str, str]:
+    """What the logs call an action of the source and one of the target, else their numbers."""
+    named = [machine.action_names for machine in (result.machines[0], result.machines[-1])]
+    first, last = (
+        names[number] if number < len(names) else f"action {number}"
+        for names, number in zip(named, (source, target), strict=True)
+    )
+    return first, last
+
+
 def _dimensions(result: TransferResult) -> Section:
     trust = result.trust
     assert trust is not None
