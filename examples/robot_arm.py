@@ -14,8 +14,7 @@ from mcat.robot import Guard, Ticks, latency_of
 from mcat.translator import ActionConfig, ContextConfig, TransferredPolicy, fit_pair
 
 CARD = """episode = "run"\ntime = "t_ms"\ntime_unit = "ms"\nrate = 50\n
-[observations]\n"q*" = "rad"\n"dq*" = "rad/s"\n
-[actions]\n"tau*" = { unit = "N·m", limit = 8 }\n"""
+[observations]\n"q*" = "rad"\n"dq*" = "rad/s"\n[actions]\n"tau*" = {unit = "N·m", limit = 8}"""
 # On B the shoulder's motor was mounted the other way round, and both are weaker.
 GEARS, GOAL = {"A": [1.0, 0.6], "B": [-0.75, 0.5]}, np.float32([0.6, -0.4])
 
