@@ -96,19 +96,22 @@ class Latency(NamedTuple):
         return f"{median} µs for an action (99 of 100 within {p99}, the slowest {worst})"
 
 
-def latency_of(policy: AnyPolicy, observation_size: int, *, calls: int = 500) -> Latency:
+def latency_of(
+    policy: AnyPolicy, observation_size: int, *, calls: int = 500, seconds: float = 1.0
+) -> Latency:
     """How long a policy takes on this machine as it is now, for one observation after another.
 
     Args:
         policy: Anything that acts.
         observation_size: Numbers in an observation; they are zero.
-        calls: How many to time, after a tenth of as many that are not.
+        calls: How many to time at most, after a tenth of as many that are not.
+        seconds: After this long there are no more.
     """
     act, observation = started(policy), np.zeros((1, observation_size), np.float32)
-    taken = []
-    for _ in range(calls + calls // 10):
+    taken: list[float] = []
+    while len(taken) < calls + calls // 10 and sum(taken) < seconds:
         begun = time.perf_counter()
         act(observation)
         taken.append(time.perf_counter() - begun)
-    timed = np.array(taken[-calls:])
+    timed = np.array(taken[len(taken) // 11 :])
     return Latency(float(np.median(timed)), float(np.quantile(timed, 0.99)), float(timed.max()))
