@@ -101,7 +101,8 @@ def evaluate(
     """Run a policy and show its returns: that of RUN, a folder of mcat metatrain or train, or any.
 
     RUN acts on the tasks it was made for, or on the machine that --env describes. With a
-    translator, before and after translation.
+    translator, before and after translation. Unless --quiet, it also says how long an action takes
+    on this machine.
     """
     from mcat.commands.evaluations import Output  # here because every command would wait for it
 
@@ -173,7 +174,7 @@ def _evaluate_policy(
         )
         outcomes = [Outcome(item) for item in returns]
         output.write(outcomes)
-        latencies = [_latency(trial.policy, task) for trial in trials]
+        latencies = [] if quiet else [_latency(trial.policy, task) for trial in trials]
     _print(outcomes, as_json=as_json, latencies=latencies)
 
 
@@ -218,7 +219,8 @@ def _evaluate_run(
         returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
         outcomes = [Outcome(item, deployed.splits[item.label]) for item in returns]
         output.write(outcomes)
-        latencies = [_latency(deployed.policy, next(iter(deployed.tasks.values())))]
+        one_task = next(iter(deployed.tasks.values()))
+        latencies = [] if quiet else [_latency(deployed.policy, one_task)]
     _print(outcomes, as_json=as_json, latencies=latencies)
     if video is not None:
         film_run(deployed, video, seed=seed)
