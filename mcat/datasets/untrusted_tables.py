@@ -106,6 +106,8 @@ def _columns(name: str, rows: np.ndarray[Any, np.dtype[Any]], alone: bool) -> Ar
     """The columns of an array of vectors, numbered; one that holds numbers keeps its name."""
     if alone:
         return {name: rows[:, 0]}
+    if rows.shape[1] > MAX_COLUMNS:
+        raise RefusedError(f"{name!a} has {rows.shape[1]:,} columns")
     return {f"{name}_{number}": column for number, column in enumerate(rows.T)}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from mcat.datasets import Episodes, EpisodeStore, check, load
 from mcat.datasets.arrays import DTYPES
-from mcat.datasets.cards import Card, Channel
+from mcat.datasets.cards import Card
 from mcat.datasets.checks import CONSTANT, rate_hz
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
@@ -71,20 +71,13 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
         store, metadata = load(file)
         headers.append(metadata)
         hashes.append(_hash(store))
-        card = Card.of_metadata(metadata, (store.observation_size, store.action_size))
         notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, metadata, history)]
-        store = _scaled(file, card, store)
-        stores.append(store)
+        stores.append(_scaled(file, metadata, store))
         tasks.append(_task(file, metadata, store))
-    for file, store, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
-        _require_same_machine((files[0], stores[0], tasks[0]), (file, store, task))
-    first, *others = (_card(header, stores[0]) for header in headers)
-    for file, card in zip(files[1:], others, strict=True):
-        if _kind(card) != _kind(first):
-            raise DataError(
-                f"{files[0]} and {file} have other names, units or bounds: files given together"
-                " must be of one machine"
-            )
+    for file, other, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
+        _require_same_machine((files[0], stores[0], tasks[0]), (file, other, task))
+    cards = [_card(header, stores[0]) for header in headers]
+    _require_same_card(files, cards)
     episodes = stores[0] if len(stores) == 1 else EpisodeStore.concatenate(stores)
     if episodes.num_episodes < 2:
         raise DataError(
@@ -99,7 +92,7 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
         rates=tuple(map(rate_hz, headers)),
         observation_names=_observation_names(headers[0], episodes),
         has_rewards=all(header.get("has_rewards", True) for header in headers),
-        card=first,
+        card=cards[0],
     )
 
 
@@ -247,12 +240,13 @@ def _refuse_or_note(
     return [finding.message for finding in findings]
 
 
-def _scaled(file: str, card: Card, store: EpisodeStore) -> Episodes:
+def _scaled(file: str, metadata: dict[str, Any], store: Episodes) -> Episodes:
     """The episodes with actions in [-1, 1].
 
     Raises:
         DataError: if they are neither so nor within known bounds.
     """
+    card = Card.of_metadata(metadata, (store.observation_size, store.action_size))
     try:
         scaled = card.scale(store)
     except DataError as error:
@@ -268,9 +262,15 @@ def _card(metadata: dict[str, Any], episodes: Episodes) -> Card | None:
     return card if named or card.scaled else None
 
 
-def _kind(card: Card | None) -> Card | None:
-    """A card without its rate, which is measured and looked at elsewhere."""
-    return None if card is None else replace(card, rate_hz=None)
+def _require_same_card(files: Sequence[str], cards: Sequence[Card | None]) -> None:
+    # Without the rate, which is measured and looked at elsewhere.
+    kinds = [None if card is None else replace(card, rate_hz=None) for card in cards]
+    for file, kind in zip(files, kinds, strict=True):
+        if kind != kinds[0]:
+            raise DataError(
+                f"{files[0]} and {file} have other names, units or bounds: files given together"
+                " must be of one machine"
+            )
 
 
 def _observation_names(metadata: dict[str, Any], episodes: Episodes) -> tuple[str, ...]:
@@ -278,13 +278,7 @@ def _observation_names(metadata: dict[str, Any], episodes: Episodes) -> tuple[st
     names = metadata.get("observation_names")
     if not isinstance(names, list) or len(names) != episodes.observation_size:
         return ()
-    card = Card.of_metadata(metadata, (episodes.observation_size, episodes.action_size))
-    return tuple(map(_named, card.observations))
-
-
-def _named(channel: Channel) -> str:
-    """As reports have it."""
-    return f"{channel.name} ({channel.unit})" if channel.unit else channel.name
+    return tuple(map(str, names))
 
 
 def _task(file: str, metadata: dict[str, Any], store: Episodes) -> Task | None:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
 
 from mcat.cli import run
-from mcat.datasets import Card, Channel, LogColumns, check, import_logs, load, read_card
+from mcat.datasets import (
+    Card,
+    Channel,
+    LogColumns,
+    check,
+    export_lerobot,
+    import_logs,
+    load,
+    read_card,
+)
 from mcat.datasets.columns import with_options
 from mcat.errors import DataError, UsageError
+from tests.datasets.test_interop import make_store
 
 HEADER = "run,t,q1,q2,dq1,tau1,tau2,r,temp"
 COLUMNS = with_options(
@@ -190,6 +202,26 @@ def test_objects_in_archives_are_refused(tmp_path):
         import_logs([tmp_path / "log.npz"])
 
 
+def test_other_data_sets_get_units_bounds_and_rates_too(tmp_path):
+    store = make_store((5, 7), obs=2, act=1)
+    pytest.importorskip("pyarrow")
+    names = {"observation_names": ["q", "dq"], "action_names": ["angle"]}
+    export_lerobot(store, {"rate_hz": 10, **names}, tmp_path / "set")
+    columns = with_options(LogColumns(), units="q=deg,angle=deg", bounds="angle=90")
+    found, metadata, _ = import_logs([tmp_path / "set"], columns)
+    for name in ("observations", "actions", "next_observations", "rewards", "lengths"):
+        assert (getattr(found, name) == getattr(store, name)).all()
+    assert metadata["observation_units"] == ["deg", ""]
+    assert (metadata["action_low"], metadata["action_high"]) == ([-90], [90])
+    twice, metadata, _ = import_logs([tmp_path / "set"], with_options(columns, rate=20.0))
+    assert twice.lengths.tolist() == [10, 14]
+    assert twice.observations[:10:2] == pytest.approx(store.observations[:5], rel=1e-5)
+    assert metadata["rate_hz"] == 20
+    for wrong, message in (({"time": "t"}, "--time"), ({"obs": "speed"}, "speed")):
+        with pytest.raises(UsageError, match=message):
+            import_logs([tmp_path / "set"], with_options(columns, **wrong))
+
+
 # ---- rates
 
 
@@ -298,3 +330,28 @@ def test_a_log_of_holes_is_refused(tmp_path):
     path = write(tmp_path / "log.csv", [line("a", 20 * k, "nan") for k in range(4)])
     with pytest.raises(DataError, match="nothing can be saved"):
         import_logs([path], COLUMNS, mend=True)
+
+
+def npz_of(path, shape, content=b""):
+    """An archive with one array that says it has a shape, whatever it holds."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"shape": shape, "fortran_order": False, "descr": "<f8"}
+    )
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("obs_0.npy", header.getvalue() + content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("shape", "content", "message"),
+    [
+        ((10**9, 10), b"", "declares"),
+        ((1, 20_000), bytes(160_000), "columns"),
+        ((2, 2, 2), bytes(64), "dimensions"),
+        ((5,), bytes(8), "bytes"),
+    ],
+)
+def test_archives_that_lie_are_refused(shape, content, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        import_logs([npz_of(tmp_path / "log.npz", shape, content)])

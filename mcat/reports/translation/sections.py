@@ -259,8 +259,8 @@ def _actions(result: TransferResult) -> Section:
     most = int(changes.argmax())
     rows = [("target action", "source action", "mean change", "correlation", "at its limit")] + [
         (
-            str(index),
-            str(partner),
+            action_names(result, partner, index)[1].removeprefix("action "),
+            action_names(result, partner, index)[0].removeprefix("action "),
             number(changes[index]),
             f"{correlation(source[:, partner], translated[:, index]):+.2f}",
             share((np.abs(translated[:, index]) > 0.99).mean()),
@@ -274,7 +274,7 @@ def _actions(result: TransferResult) -> Section:
         " dots on the diagonal are left as they were, and a spread around a line is what"
         " translation makes depend on the state.",
         finding=f"Actions, from -1 to 1, change by {number(changes.mean())} on average;"
-        f" target action {most} most ({number(changes[most])})",
+        f" target {action_names(result, 0, most)[1]} most ({number(changes[most])})",
         rows=rows,
     )
 
