@@ -81,9 +81,9 @@ def _with_columns(command: Command) -> Command:
 def import_log(files: tuple[Path, ...], **options: Any) -> None:
     """Make a data set of logs whose columns have names, units and bounds of their own.
 
-    LOG is a .csv, .csv.gz, .parquet or .npz file, or any other data set, such as LeRobot's, whose
-    numbers shall get units and bounds. Several are logs of one machine. Names, units, bounds and
-    rate stay with the data, and with translators and policies made of it.
+    LOG is a .csv, .csv.gz, .parquet, .npz or .h5 file, or any other data set, such as LeRobot's,
+    whose numbers shall get units and bounds. Several are logs of one machine. Names, units, bounds
+    and rate stay with the data, and with translators and policies made of it.
     """
     _import(files, mend=False, **options)
 

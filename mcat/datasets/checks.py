@@ -104,7 +104,7 @@ def _actions_outside(store: Episodes, card: Card) -> list[Problem]:
     if limits is None:
         size = np.ones(store.action_size)
         limits = Limits(-ACTION_LIMIT * size, ACTION_LIMIT * size)
-        what = "[-1, 1], the range of mcat's actions: scale them to it, or say what they can be"
+        what = "[-1, 1], the range of mcat's actions: scale them to it, or give bounds"
     room = np.maximum(ROUNDING, ROUNDING * (limits.high - limits.low))
     outside = (store.actions < limits.low - room) | (store.actions > limits.high + room)
     if not outside.any():

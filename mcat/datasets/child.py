@@ -23,6 +23,7 @@ READERS: dict[str, Callable[..., tuple[Arrays, Notes]]] = {
     "hdf5": untrusted.read_hdf5,
     "lerobot": untrusted_tables.read_lerobot,
     "minari": untrusted.read_minari_file,
+    "named-hdf5": untrusted_tables.read_named_hdf5,
     "named-npz": untrusted_tables.read_named_npz,
     "named-parquet": untrusted_tables.read_named_parquet,
     "npz": untrusted_tables.read_npz,

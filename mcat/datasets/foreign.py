@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 
 from mcat.datasets.arrays import checked_rows, place_of
 from mcat.datasets.episodes import EpisodeStore
-from mcat.datasets.pace import pace_of
+from mcat.datasets.pace import GAP, pace_of
 from mcat.datasets.untrusted import TIMES, Arrays
 from mcat.errors import DataError, printable
 from mcat.safe_io import StrPath
 
-GAP = 1.5  # times the usual step: a row is missing
 LISTED = 8  # places named of each kind
 
 # What people call the arrays of a data set. Whoever writes `done` believes that we read it.

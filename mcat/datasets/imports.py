@@ -17,7 +17,7 @@ from mcat.datasets.named import RawLog, read_log
 from mcat.datasets.pace import pace_of
 from mcat.datasets.repair import repair
 from mcat.datasets.resample import resample
-from mcat.datasets.stored import TABLES, stored_log
+from mcat.datasets.stored import is_table, stored_log
 from mcat.errors import DataError, McatError, UsageError, counted
 from mcat.safe_io import StrPath
 
@@ -55,8 +55,8 @@ def import_logs(
     episodes are brought to that rate (`resample`).
 
     Args:
-        files: Files in .csv, .csv.gz, .parquet or .npz, with the same columns, or anything else
-            that `load` takes, whose terminal states then count as cut off.
+        files: Files in .csv, .csv.gz, .parquet, .npz or .h5, with the same columns, or anything
+            else that `load` takes, whose terminal states then count as cut off.
         columns: Which of them are what; None for the usual names `obs_0` …, `act_0` ….
         clip: Cut actions beyond their bounds to them, as motors do; else they are refused.
         mend: Save what can be saved of damaged files (`repair`); else they are refused.
@@ -99,7 +99,7 @@ def _import_one(
 ) -> tuple[tuple[EpisodeStore, dict[str, Any]], list[str]]:
     damage: list[str] = []
     said: list[str] = []
-    if str(file).lower().endswith(TABLES):
+    if is_table(file, columns):
         log = read_log(file, columns, damage=damage if mend else None)
         said += damage
     else:

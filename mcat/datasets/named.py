@@ -84,7 +84,7 @@ def read_log(path: StrPath, columns: LogColumns, *, damage: list[str] | None = N
     """The rows of a log.
 
     Args:
-        path: A file in .csv, .csv.gz, .parquet or .npz.
+        path: A file in .csv, .csv.gz, .parquet, .npz or .h5.
         columns: What is what.
         damage: None refuses what cannot be read. A list is told what was left out instead; fields
             that are no numbers are then NaN.
@@ -104,11 +104,16 @@ def read_log(path: StrPath, columns: LogColumns, *, damage: list[str] | None = N
         require_pyarrow(path)
         table, notes = read_in_child(path, "named-parquet", "Parquet file", *asked)
         found = notes["columns"]
+    elif name.endswith((".h5", ".hdf5")):
+        table, notes = read_in_child(path, "named-hdf5", "HDF5 file", *asked)
+        found = notes["columns"]
     elif name.endswith(".npz"):
         table, notes = read_in_child(path, "named-npz", "NumPy archive", *asked)
         found = notes["columns"]
     else:
-        raise UsageError(f"{path}: cannot tell its format, name it .csv, .csv.gz, .parquet or .npz")
+        raise UsageError(
+            f"{path}: cannot tell its format, name it .csv, .csv.gz, .parquet, .npz or .h5"
+        )
     try:
         return _raw_log(path, table, found, columns)
     except UsageError as error:

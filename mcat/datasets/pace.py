@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+GAP = 1.5  # times the usual step: a row is missing
 UNEVEN = 1.2  # times as long: the long steps of an uneven log beside its short ones
 MAX_GAP = 5  # usual steps, or ticks: nobody knows what happened in a longer pause
 
@@ -18,16 +19,13 @@ class Pace(NamedTuple):
         short: One in twenty is shorter.
         usual: Half of them are shorter.
         long: One in twenty is longer.
+        even: Whether nearly all have the same length, apart from those over missing rows.
     """
 
     short: float
     usual: float
     long: float
-
-    @property
-    def even(self) -> bool:
-        """Whether nearly all have the same length."""
-        return self.long <= UNEVEN * self.short
+    even: bool
 
     def __str__(self) -> str:
         if self.even:
@@ -45,12 +43,14 @@ def pace_of(time: NDArray[np.float64], ends: NDArray[np.int64]) -> Pace | None:
         time: Of each row, in seconds.
         ends: The row after the last of each episode.
     """
-    steps = np.diff(time)
+    with np.errstate(over="ignore"):
+        steps = np.diff(time)
     within = np.ones(len(steps), dtype=np.bool_)
     within[ends[:-1] - 1] = False
-    forward = steps[within & (steps > 0)]
+    forward = steps[within & (steps > 0) & np.isfinite(steps)]
     if not len(forward):
         return None
-    # What is missing is no step: pauses would make every log with a dropout uneven.
-    steady = forward[forward <= MAX_GAP * np.median(forward)]
-    return Pace(*(float(q) for q in np.quantile(steady, (0.05, 0.5, 0.95))))
+    usual = float(np.median(forward))
+    steady = np.quantile(forward[forward <= GAP * usual], (0.05, 0.95))
+    short, long = np.quantile(forward[forward <= MAX_GAP * usual], (0.05, 0.95))
+    return Pace(float(short), usual, float(long), bool(steady[1] <= UNEVEN * steady[0]))

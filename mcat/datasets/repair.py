@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.foreign import GAP
 from mcat.datasets.named import RawLog
-from mcat.datasets.pace import MAX_GAP, pace_of
+from mcat.datasets.pace import GAP, MAX_GAP, pace_of
 from mcat.errors import DataError, counted
 
 MIN_ROWS = 2  # of an episode: a step needs the row after it

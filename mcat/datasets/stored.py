@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +13,30 @@ from mcat.datasets.cards import Card
 from mcat.datasets.checks import has_rewards, rate_hz
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.hdf5 import is_sealed
 from mcat.datasets.interop import load
 from mcat.datasets.named import RawLog
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import StrPath
 
-TABLES = (".csv", ".csv.gz", ".parquet", ".npz")  # whose columns `named.read_log` finds by name
+_TABLES = (".csv", ".csv.gz", ".parquet", ".npz")
+
+
+def is_table(path: StrPath, columns: LogColumns) -> bool:
+    """Whether columns of a file are found by name (`named.read_log`); else it is a data set.
+
+    HDF5 files may be either: ours are data sets, and so are others of which no name is given.
+    """
+    name = str(path).lower()
+    if name.endswith((".h5", ".hdf5")):
+        named = (columns.observations, columns.actions) != _usual_names()
+        return named and Path(path).is_file() and not is_sealed(path)
+    return name.endswith(_TABLES)
+
+
+def _usual_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    usual = LogColumns()
+    return usual.observations, usual.actions
 
 
 def stored_log(path: StrPath, columns: LogColumns) -> RawLog:
@@ -44,13 +63,13 @@ def stored_log(path: StrPath, columns: LogColumns) -> RawLog:
         raise DataError(f"{path}: rows are missing within an episode: see mcat dataset check")
     known = Card.of_metadata(metadata, (store.observation_size, store.action_size))
     names = [[c.name for c in channels] for channels in (known.observations, known.actions)]
-    usual = LogColumns()
-    observations, actions = replace(
-        columns,
-        observations=tuple(names[0]) if columns.observations == usual.observations
-        else columns.observations,
-        actions=tuple(names[1]) if columns.actions == usual.actions else columns.actions,
-    ).wanted([*names[0], *names[1]])  # fmt: skip
+    given = columns.observations, columns.actions
+    seen_names, act_names = (
+        tuple(own) if asked == usual else asked
+        for asked, usual, own in zip(given, _usual_names(), names, strict=True)
+    )
+    chosen = replace(columns, observations=seen_names, actions=act_names)
+    observations, actions = chosen.wanted([*names[0], *names[1]])
     rate = rate_hz(metadata)
     seen, acted = _with_last(store)
     steps = np.concatenate([np.arange(length + 1) for length in store.lengths])

@@ -1,4 +1,4 @@
-"""Reads NumPy archives and Parquet files that may be damaged or made to harm; see `untrusted`."""
+"""Reads tables (NumPy, Parquet, HDF5) that may be damaged or made to harm; see `untrusted`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import zipfile
 from fnmatch import fnmatchcase
 from typing import IO, Any
 
+import h5py
 import numpy as np
 
 from mcat.datasets.untrusted import (
@@ -20,6 +21,8 @@ from mcat.datasets.untrusted import (
     RefusedError,
     budget_for,
     check_type,
+    declared_bytes,
+    own_object,
 )
 
 MAX_COLUMNS = 10_000
@@ -88,6 +91,32 @@ def read_named_npz(path: str, file_bytes: int, *patterns: str) -> tuple[Arrays, 
                 raise RefusedError(f"{name!a} has {len(shape)} dimensions, not 1 or 2")
             values = _member(archive, member, budget)
             budget -= values.nbytes
+            arrays |= _columns(name, values.reshape(len(values), -1), values.ndim == 1)
+    return arrays, {"columns": [*arrays, *names]}
+
+
+def read_named_hdf5(path: str, file_bytes: int, *patterns: str) -> tuple[Arrays, Notes]:
+    """The arrays of an HDF5 file that a pattern means, as columns; the notes name all.
+
+    Raises:
+        RefusedError: if one of them is a link, or holds something else than numbers or rows.
+    """
+    budget = budget_for(file_bytes)
+    arrays: Arrays = {}
+    names = []
+    with h5py.File(path, "r", locking="best-effort") as file:
+        if len(file.id) > MAX_COLUMNS:
+            raise RefusedError(f"holds {len(file.id)} objects")
+        for raw_name in file.id:
+            name = raw_name.decode(errors="replace")
+            if not _wanted(name, patterns):
+                names.append(name[:100])
+                continue
+            dataset = own_object(file, name, h5py.Dataset)
+            if dataset.ndim not in (1, 2):
+                raise RefusedError(f"{name!a} has {dataset.ndim} dimensions, not 1 or 2")
+            budget -= declared_bytes(name, dataset, dataset.ndim, budget, file_bytes)
+            values = dataset[()]
             arrays |= _columns(name, values.reshape(len(values), -1), values.ndim == 1)
     return arrays, {"columns": [*arrays, *names]}
 
@@ -193,7 +222,7 @@ def read_named_parquet(path: str, file_bytes: int, *patterns: str) -> tuple[Arra
     with parquet.ParquetFile(path) as file:
         names = list(file.schema_arrow.names)
         wanted = [name for name in names if _wanted(name, patterns)]
-        if _declared_bytes(file, wanted) > budget_for(file_bytes):
+        if _column_bytes(file, wanted) > budget_for(file_bytes):
             raise RefusedError("declares far more than its size")
         content = file.read(wanted, use_threads=False)
     arrays: Arrays = {}
@@ -212,7 +241,7 @@ def read_named_parquet(path: str, file_bytes: int, *patterns: str) -> tuple[Arra
     return arrays, {"columns": [*arrays, *(name[:100] for name in names if name not in wanted)]}
 
 
-def _declared_bytes(file: Any, wanted: list[str]) -> int:
+def _column_bytes(file: Any, wanted: list[str]) -> int:
     """How many bytes the wanted columns of a Parquet file will take."""
     declared = 0
     for number in range(file.metadata.num_row_groups):
@@ -236,7 +265,7 @@ def read_lerobot(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
     with parquet.ParquetFile(path) as file:
         names = list(file.schema_arrow.names)
         wanted = [name for name in names if name in LEROBOT_DIMENSIONS]
-        declared = _declared_bytes(file, wanted)
+        declared = _column_bytes(file, wanted)
         if declared > budget_for(file_bytes):
             raise RefusedError(f"declares {declared / 1e6:,.0f} MB, far above its size")
         content = file.read(wanted, use_threads=False)

@@ -11,8 +11,8 @@ from mcat.errors import DataError, UsageError
 
 ROUNDING = 1e-6  # what lies outside by less is no other unit
 _HOW = (
-    "say what the machine can do (mcat dataset import --bounds), or divide the actions of log and"
-    " policy by the largest it takes"
+    "divide the actions of log and policy by the largest that the machine takes, or say what that"
+    " is (mcat dataset import --bounds)"
 )
 
 
