@@ -30,7 +30,8 @@ class LogColumns:
         episode: What changes when a new episode begins, a number or a text; None: all is one.
         time: The moment of each row, in its unit or as an ISO date; None if there is none.
         reward: What each row was paid; None if nothing.
-        terminal: Whether a row's action ended its episode.
+        terminal: Whether a row's action ended its episode. Of these four an empty name says that
+            there is none, whatever a column is called.
         units: (column, unit), the later ones count.
         bounds: (column, (smallest, largest)), the later ones count.
         rate_hz: The rate that logs shall have; None for the one they have.
@@ -56,7 +57,7 @@ class LogColumns:
     def scalars(self) -> dict[str, str]:
         """What each of the columns is that are one number a row, by its name."""
         found = {kind: getattr(self, kind) for kind in _SCALARS}
-        return {name: kind for kind, name in found.items() if name is not None}
+        return {name: kind for kind, name in found.items() if name}
 
     @property
     def seconds(self) -> float:
@@ -204,7 +205,7 @@ def with_options(columns: LogColumns, **options: str | float | None) -> LogColum
             changes[field] = tuple(part.strip() for part in str(given).split(",") if part.strip())
     for name in _SCALARS:
         if (given := options.get(name)) is not None:
-            changes[name] = None if given == "none" else given
+            changes[name] = "" if given == "none" else given
     if (given := options.get("units")) is not None:
         changes["units"] = (*columns.units, *_pairs(str(given), "--units q1=rad,tau1=N·m"))
     if (given := options.get("bounds")) is not None:

@@ -107,14 +107,9 @@ def refuse_lookalikes(
     """
     there = set(present)
     for name in ignored:
-        word = re.sub(r"[^a-z0-9]", "", name.lower())
-        stem = word.rstrip("0123456789")
-        known = stem in _MEANING
-        close = [stem] if known else difflib.get_close_matches(stem[:40], _LONG_NAMES, 1, 0.85)
-        if not close:
+        meant, number = meaning(name)
+        if meant is None:
             continue
-        meant = _MEANING[close[0]]
-        number = word[len(stem) :]
         one_of_many = names[meant].endswith("0") and number  # as obs2 beside obs_0 and obs_1
         if one_of_many or (meant not in there and not number):
             right = names[meant][:-1] + number if one_of_many else names[meant]
@@ -122,6 +117,15 @@ def refuse_lookalikes(
                 f"{path}: {printable(name, 60)!r} is not read, but looks like {right[:60]!r}:"
                 " rename it so, or remove it if it is something else"
             )
+
+
+def meaning(name: str) -> tuple[str | None, str]:
+    """The array that a column's author means by its name, if any, and the number at its end."""
+    word = re.sub(r"[^a-z0-9]", "", name.lower())
+    stem = word.rstrip("0123456789")
+    known = stem in _MEANING
+    close = [stem] if known else difflib.get_close_matches(stem[:40], _LONG_NAMES, 1, 0.85)
+    return (_MEANING[close[0]] if close else None), word[len(stem) :]
 
 
 def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def import_logs(
             text = str(error)
             raise type(error)(text if text.startswith(str(file)) else f"{file}: {text}") from error
         parts.append(part)
-        said += [f"{file}: {line}" for line in words]
+        said += [f"{Path(file).name}: {line}" for line in words]
     stores, headers = zip(*parts, strict=True)
     for file, header in zip(files[1:], headers[1:], strict=True):
         _require_alike(str(files[0]), headers[0], str(file), header)

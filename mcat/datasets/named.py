@@ -21,7 +21,7 @@ from mcat.datasets.cards import Card
 from mcat.datasets.child import read_in_child
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.exports import require_pyarrow
-from mcat.datasets.foreign import refuse_lookalikes
+from mcat.datasets.foreign import meaning
 from mcat.datasets.tables import Converter, Converters, as_flag, csv_columns
 from mcat.datasets.untrusted import budget_for
 from mcat.datasets.untrusted_tables import MAX_COLUMNS
@@ -29,15 +29,7 @@ from mcat.errors import DataError, MissingInputError, UsageError, counted, print
 from mcat.safe_io import StrPath, open_input
 
 Table = dict[str, NDArray[Any]]
-_OPTIONS = {
-    "observations": "--obs",
-    "actions": "--act",
-    "next_observations": "--obs",
-    "rewards": "--reward",
-    "terminals": "--terminal",
-    "timeouts": "--episode",
-    "episode_ends": "--episode",
-}
+_KINDS = {"rewards": "reward", "terminals": "terminal", "episode_ends": "episode"}
 
 
 @dataclass(kw_only=True)
@@ -124,7 +116,7 @@ def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColu
     observations, actions = columns.wanted(found)
     used = [*observations, *actions, *columns.scalars]
     ignored = [name for name in found if name not in used]
-    _refuse_meant(path, ignored, columns)
+    _refuse_meant(ignored, columns)
     rows = {name: len(table[name]) for name in used}
     if len(set(rows.values())) > 1:
         shortest, longest = min(rows, key=rows.__getitem__), max(rows, key=rows.__getitem__)
@@ -137,7 +129,7 @@ def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColu
 
     def one(kind: str) -> NDArray[np.float64] | None:
         name = getattr(columns, kind)
-        return None if name is None else np.asarray(table[name], dtype=np.float64)
+        return np.asarray(table[name], dtype=np.float64) if name else None
 
     time = one("time")
     episode = one("episode")
@@ -158,25 +150,16 @@ def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColu
     )
 
 
-def _refuse_meant(path: StrPath, ignored: Sequence[str], columns: LogColumns) -> None:
+def _refuse_meant(ignored: Sequence[str], columns: LogColumns) -> None:
     """Refuse a log with a column that looks as if it were one of those not named."""
-    given = {
-        "rewards": columns.reward,
-        "terminals": columns.terminal,
-        "episode_ends": columns.episode,
-    }
-    present = {"observations", "actions", "next_observations", "timeouts"}
-    present |= {array for array, name in given.items() if name is not None}
-    try:
-        refuse_lookalikes(path, ignored, _OPTIONS, present=present)
-    except DataError as error:
-        name = re.search(r": '(.*)' is not read, but looks like '(.*)':", str(error))
-        if name is None:
-            raise
-        raise UsageError(
-            f"{name[1]!r} is not read, but looks like what {name[2]} is for: pass {name[2]}"
-            f" {name[1]}, or leave the column out of the file"
-        ) from None
+    for name in ignored:
+        array, number = meaning(name)
+        kind = _KINDS.get(str(array))
+        if kind is not None and not number and getattr(columns, kind) is None:
+            raise UsageError(
+                f"'{printable(name, 60)}' is not read: pass --{kind} {printable(name, 60)}, or"
+                f" --{kind} none if it is something else"
+            )
 
 
 # ---- CSV

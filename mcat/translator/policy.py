@@ -70,11 +70,11 @@ class Translator(ABC):
         Raises:
             UsageError: if they are other machines.
         """
-        sizes = [len(card.actions) for card in cards]
-        if sizes and (len(cards) < 2 or [sizes[0], sizes[-1]] != [
-            self.source_action_size, self.action_size
-        ] or len(cards[-1].observations) != self.observation_size):  # fmt: skip
-            raise UsageError("these cards are of machines with other numbers than the translator's")
+        if cards:
+            found = len(cards[0].actions), len(cards[-1].actions), len(cards[-1].observations)
+            sizes = self.source_action_size, self.action_size, self.observation_size
+            if len(cards) < 2 or found != sizes:
+                raise UsageError("these cards are of other machines than the translator's")
         self.cards = cards
         return self
 

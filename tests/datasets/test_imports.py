@@ -137,6 +137,13 @@ def test_what_does_not_fit_the_log_is_named(options, message, log):
         import_logs([log], columns)
 
 
+def test_a_column_that_only_looks_like_an_episode_can_be_left_out(log):
+    store, _, _ = import_logs(
+        [log], with_options(COLUMNS, episode="none", time="none", units="q1=x")
+    )
+    assert store.num_episodes == 1
+
+
 def test_actions_beyond_their_bounds_are_refused_or_cut(tmp_path):
     log = write(tmp_path / "log.csv", [line("a", 20 * k, k, torque=9.5 - k) for k in range(4)])
     with pytest.raises(DataError, match=r"row 0 has 9\.5 for tau1 in N·m from -8 to 8.*--clip"):
