@@ -84,16 +84,22 @@ class LogColumns:
             raise UsageError(f"{both[0]} is among the observations and among the actions")
         return observations, actions
 
-    def card(self, observations: Sequence[str], actions: Sequence[str]) -> Card:
+    def card(
+        self, observations: Sequence[str], actions: Sequence[str], available: Sequence[str]
+    ) -> Card:
         """Names, units and bounds of the columns that were found.
 
+        Args:
+            observations: Those of an observation.
+            actions: Those of an action.
+            available: All columns of the log.
+
         Raises:
-            UsageError: if a unit or a bound is for none of them.
+            UsageError: if a unit or a bound is for none that is there.
         """
-        names = [*observations, *actions, *self.scalars]
         for pattern, _ in (*self.units, *self.bounds):
-            if not any(_fits(name, pattern) for name in names):
-                raise unknown("column", pattern, names)
+            if not any(_fits(name, pattern) for name in available):
+                raise unknown("column", pattern, available)
 
         def channel(name: str) -> Channel:
             return Channel(

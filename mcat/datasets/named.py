@@ -132,6 +132,9 @@ def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColu
         return np.asarray(table[name], dtype=np.float64) if name else None
 
     time = one("time")
+    if time is not None:  # since the first: moments of the Unix clock leave no room for fractions
+        known = time[np.isfinite(time)]
+        time = (time - (known[0] if len(known) else 0.0)) * columns.seconds
     episode = one("episode")
     if episode is None:
         ends = np.array([count])
@@ -142,8 +145,8 @@ def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColu
         observations=np.column_stack([table[n] for n in observations]).astype(np.float64),
         actions=np.column_stack([table[n] for n in actions]).astype(np.float64),
         ends=ends.astype(np.int64),
-        card=columns.card(observations, actions),
-        time=None if time is None else (time - time[0]) * columns.seconds,
+        card=columns.card(observations, actions, found),
+        time=time,
         rewards=one("reward"),
         terminals=one("terminal"),
         ignored=ignored,

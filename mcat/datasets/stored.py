@@ -78,7 +78,7 @@ def stored_log(path: StrPath, columns: LogColumns) -> RawLog:
         observations=seen[:, [names[0].index(name) for name in observations]],
         actions=acted[:, [names[1].index(name) for name in actions]],
         ends=store.episode_ends + np.arange(1, store.num_episodes + 1),
-        card=_with_units(columns.card(observations, actions), known),
+        card=_with_units(columns.card(observations, actions, [*names[0], *names[1]]), known),
         time=None if rate is None else steps / rate,
         rewards=rewards if has_rewards(metadata) else None,
         terminals=None,
