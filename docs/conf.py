@@ -55,7 +55,7 @@ html_show_sphinx = False
 html_additional_pages = {"index": "to_first_page.html"}  # the first page is docs/index.html
 templates_path = ["_templates"]
 
-PUBLIC = ("envs", "datasets", "translator", "agents", "transfer", "paper")
+PUBLIC = ("envs", "datasets", "translator", "agents", "robot", "transfer", "paper")
 
 
 def load_lazy_names() -> None:

@@ -15,6 +15,7 @@ from mcat.commands import (
     calibrate,
     data,
     dataset,
+    doctor,
     envs,
     evaluate,
     export,
@@ -61,6 +62,7 @@ cli.add_command(reproduce.reproduce)
 cli.add_command(calibrate.calibrate)
 cli.add_command(sweep.sweep)
 cli.add_command(export.export)
+cli.add_command(doctor.doctor)
 
 
 def main(args: list[str] | None = None) -> None:
@@ -95,6 +97,9 @@ def _explain(error: Exception) -> int:
     """Say in one line what went wrong, and return its exit code."""
     if isinstance(error, McatError):
         return _end(f"error: {error}", error.exit_code)
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("mcat"):
+        name = str(error.name).partition(".")[0]
+        return _end(f"error: this needs {name}, which is not installed: see mcat doctor", 66)
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's words
         return _end("error: out of memory: ask for less at once, or close other programs", 71)
     if isinstance(error, OSError):

@@ -89,7 +89,7 @@ def test_check_says_everything(here, capsys):
     assert out.splitlines() == [
         "log.csv: 57 transitions in 3 episodes, no rewards, 2 findings",
         "  warning: actions: 57 values outside [-1, 1], the range of mcat's actions: scale them to"
-        " it (first 9 at episode 0, step 0, column 0)",
+        " it, or give bounds (first 9 at episode 0, step 0, column 0)",
         "  warning: actions: 1 column never changes: 0",
         "  note: 1 column not read: voltage",
     ]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -84,6 +85,13 @@ def saved_otherwise(path, changes=None):
 
 
 # ---- what is written
+
+
+def test_how_long_an_action_takes_is_said_but_not_written(capsys):
+    assert run(shlex.split(f"{RANDOM} --json")) == 0
+    out, err = capsys.readouterr()
+    assert re.search(r"^the policy: [\d,]+ µs for an action \(99 of 100 within", err, re.MULTILINE)
+    assert "µs" not in out + Path("r.json").read_text()
 
 
 @pytest.mark.parametrize("command", [RANDOM, RUN])

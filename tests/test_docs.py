@@ -36,7 +36,9 @@ def blocks_of(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["adapt", "datasets", "policies", "wrappers", "metaworld"])
+@pytest.mark.parametrize(
+    "name", ["adapt", "datasets", "policies", "robot", "wrappers", "metaworld"]
+)
 def test_the_python_of_a_page_runs_from_top_to_bottom(name, tmp_path):
     code = "import warnings; warnings.simplefilter('ignore')\n"
     code += "\n".join(blocks_of(ROOT / "docs" / f"{name}.md"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PUBLIC = ("envs", "datasets", "translator", "agents", "transfer", "paper")
+PUBLIC = ("envs", "datasets", "translator", "agents", "robot", "transfer", "paper")
 
 
 @pytest.fixture(scope="module")

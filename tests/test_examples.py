@@ -33,6 +33,17 @@ def test_own_robot(tmp_path):
     assert len(re.findall(r"\d+ of 100 steps late", text)) == 3  # how many is the machine's affair
 
 
+def test_robot_arm(tmp_path):
+    pytest.importorskip("onnxruntime")
+    text = printed("robot_arm.py", tmp_path)
+    assert text.count("resampled from about 50 Hz, unevenly (nine of ten steps take 14 to 26") == 2
+    at_home, as_it_is, translated = map(float, re.findall(r": ([\d.]+) rad off", text))
+    assert at_home < 0.15
+    assert as_it_is > 0.4
+    assert translated < 0.15
+    assert re.search(r"controller on B: .*stopped: dq1 in rad/s from .* is -", text)
+
+
 def test_outside_policy(tmp_path):
     text = printed("outside_policy.py", tmp_path)
     at_home, as_it_is, translated = map(int, re.findall(r"return (-\d+)", text))

@@ -21,6 +21,7 @@ ORDER = (
     {"datasets"},
     {"translator"},
     {"agents"},
+    {"robot"},
     {"transfer"},
     {"paper"},
     {"reports"},

@@ -14,7 +14,7 @@ import pytest
 import mcat
 from mcat.datasets.collect import CollectConfig
 
-PACKAGES = ("envs", "datasets", "translator", "agents", "transfer", "paper")
+PACKAGES = ("envs", "datasets", "translator", "agents", "robot", "transfer", "paper")
 PUBLIC = {
     f"{package}.{name}": getattr(module, name)
     for package, module in ((name, import_module(f"mcat.{name}")) for name in PACKAGES)

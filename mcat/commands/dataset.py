@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcat.commands import robot_logs
 from mcat.commands.help import Explained
 from mcat.commands.options import quiet_option
 from mcat.commands.tables import print_table
@@ -27,6 +28,10 @@ def dataset() -> None:
     FILE may be one of ours, a D4RL file, a Minari id or folder, a LeRobot folder, or a .csv,
     .csv.gz, .parquet or .npz log.
     """
+
+
+dataset.add_command(robot_logs.import_log)
+dataset.add_command(robot_logs.repair_log)
 
 
 @dataset.command()
@@ -50,7 +55,9 @@ def info(source: str, as_json: bool) -> None:
 
 
 # Parts of the metadata that `info` words differently, or that say again what others say.
-_TOLD_OTHERWISE = ("has_rewards", "ignored_columns", "time_findings", "config")
+_TOLD_OTHERWISE = ("has_rewards", "ignored_columns", "time_findings", "config", "imported",
+                   *(f"{kind}_{what}" for kind in ("observation", "action")
+                     for what in ("names", "units", "low", "high")))  # fmt: skip
 
 
 def _facts(store: Episodes, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -79,6 +86,8 @@ def _facts(store: Episodes, metadata: dict[str, Any]) -> dict[str, Any]:
 
 def _in_words(facts: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]:
     """The facts for people."""
+    from mcat.datasets.cards import Card
+
     shortest, longest = facts["episode_length"].values()
     low, high = facts["action_range"]
     returns = facts["returns"]
@@ -89,7 +98,11 @@ def _in_words(facts: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]
     else:
         numbers = " / ".join(f"{value:,.1f}" for value in returns.values())
         gained = f"{numbers} (min / mean / max)"
-    outside = ", outside [-1, 1]: scale them to it" if max(-low, high) > 1 + 1e-6 else ""
+    sizes = facts["observation_size"], facts["action_size"]
+    card = Card.of_metadata(metadata, sizes)
+    outside = ""
+    if card.limits is None and max(-low, high) > 1 + 1e-6:
+        outside = ", outside [-1, 1]: scale them to it, or give bounds (mcat dataset import)"
     words = {
         "transitions": f"{facts['transitions']:,}",
         "episodes": f"{facts['episodes']:,}",
@@ -100,9 +113,14 @@ def _in_words(facts: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]
         "actions": f"{low:.4g} to {high:.4g}{outside}",
         "memory": f"{facts['memory_bytes'] / 1e6:.1f} MB",
     }
+    for kind, channels in (("observation", card.observations), ("action", card.actions)):
+        if f"{kind}_names" in metadata or (kind == "action" and card.scaled):
+            words[f"{kind} numbers"] = ", ".join(map(str, channels))
     if facts["rate_hz"]:
         odd = ", with gaps or disorder: see mcat dataset check"
         words["rate"] = f"{facts['rate_hz']:g} Hz{odd if metadata.get('time_findings') else ''}"
+    if isinstance(done := metadata.get("imported"), list) and done:
+        words["imported"] = "; ".join(map(str, done))
     if isinstance(ignored := metadata.get("ignored_columns"), list) and ignored:
         words["not read"] = ", ".join(map(str, ignored))
     return words

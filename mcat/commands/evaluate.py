@@ -28,6 +28,8 @@ from mcat.errors import UsageError
 if TYPE_CHECKING:
     from mcat.commands.evaluations import Outcome, Output
     from mcat.envs.tasks import Task
+    from mcat.robot import Latency
+    from mcat.types import AnyPolicy
 
 
 @click.command(
@@ -99,7 +101,8 @@ def evaluate(
     """Run a policy and show its returns: that of RUN, a folder of mcat metatrain or train, or any.
 
     RUN acts on the tasks it was made for, or on the machine that --env describes. With a
-    translator, before and after translation.
+    translator, before and after translation. Unless --quiet, it also says how long an action takes
+    on this machine.
     """
     from mcat.commands.evaluations import Output  # here because every command would wait for it
 
@@ -156,6 +159,7 @@ def _evaluate_policy(
     require_room(task, episodes)
     asked = partial(policy_request, task, policy, translator, source, episodes=episodes, seed=seed)
     outcomes = output.find(asked)
+    latencies: list[Latency | None] = []
     if outcomes is None:
         from mcat.agents.evaluation import run_episodes
         from mcat.transfer.deploy import evaluation_trials
@@ -170,7 +174,8 @@ def _evaluate_policy(
         )
         outcomes = [Outcome(item) for item in returns]
         output.write(outcomes)
-    _print(outcomes, as_json=as_json)
+        latencies = [] if quiet else [_latency(trial.policy, task) for trial in trials]
+    _print(outcomes, as_json=as_json, latencies=latencies)
 
 
 def _evaluate_run(
@@ -201,6 +206,7 @@ def _evaluate_run(
 
     asked = partial(run_request, folder, split, best=best, episodes=episodes, seed=seed)
     outcomes = output.find(asked)
+    latencies: list[Latency | None] = []
     if outcomes is None or video is not None:
         from mcat.agents.limits import require_room
         from mcat.agents.trained_run import evaluate_run, film_run, open_run
@@ -213,16 +219,35 @@ def _evaluate_run(
         returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
         outcomes = [Outcome(item, deployed.splits[item.label]) for item in returns]
         output.write(outcomes)
-    _print(outcomes, as_json=as_json)
+        one_task = next(iter(deployed.tasks.values()))
+        latencies = [] if quiet else [_latency(deployed.policy, one_task)]
+    _print(outcomes, as_json=as_json, latencies=latencies)
     if video is not None:
         film_run(deployed, video, seed=seed)
         click.echo(video, err=as_json)
 
 
-def _print(outcomes: Sequence[Outcome], *, as_json: bool) -> None:
+def _latency(policy: AnyPolicy, task: Task) -> Latency | None:
+    """How long an action takes; None of code that does not take zeros for an observation."""
+    from mcat.robot import latency_of
+
+    try:
+        return latency_of(policy, task.spec.observation_size)
+    except Exception:  # somebody's own code: its returns are known by now, and not to be lost
+        return None
+
+
+def _print(
+    outcomes: Sequence[Outcome], *, as_json: bool, latencies: Sequence[Latency | None]
+) -> None:
+    """Show the outcome; the time that an action took is no part of the file, only said."""
     from mcat.commands.evaluations import means
 
     if as_json:
         click.echo(json.dumps([item.to_json() for item in outcomes]))
     else:
         print_returns([*(item.returns for item in outcomes), *means(outcomes)])
+    labels = [item.returns.label for item in outcomes] if len(latencies) > 1 else ["the policy"]
+    for label, latency in zip(labels, latencies, strict=False):
+        if latency is not None:
+            click.echo(f"{label}: {latency} on this machine, as busy as it is", err=True)

@@ -184,7 +184,7 @@ def _transferred(name: str, folder: Path, source: str | None, target: str | None
         about["mean_return"] = earned[0]
     if last.task is not None:
         about |= facts_of_task(Task.from_dict(last.task))
-    elif last.observation_names:
+    elif last.observation_names and translator.target_card is None:
         about["observation_names"] = list(last.observation_names)
     return TransferredPolicy(function, translator), about
 

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from mcat.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from mcat.datasets.cards import Card, Channel
     from mcat.datasets.checks import Problem, check
+    from mcat.datasets.columns import LogColumns, read_card
     from mcat.datasets.episodes import EpisodeStore
     from mcat.datasets.exports import export_table
     from mcat.datasets.hdf5 import read_dataset, write_dataset
+    from mcat.datasets.imports import import_logs
     from mcat.datasets.interop import export_minari, import_minari, load
     from mcat.datasets.lerobot import import_lerobot
     from mcat.datasets.lerobot_export import export_lerobot
@@ -21,8 +24,11 @@ if TYPE_CHECKING:
     from mcat.datasets.views import Episodes, Transitions
 
 __all__ = [
+    "Card",
+    "Channel",
     "EpisodeStore",
     "Episodes",
+    "LogColumns",
     "Problem",
     "Transitions",
     "check",
@@ -30,8 +36,10 @@ __all__ = [
     "export_minari",
     "export_table",
     "import_lerobot",
+    "import_logs",
     "import_minari",
     "load",
+    "read_card",
     "read_csv",
     "read_dataset",
     "write_dataset",
@@ -40,10 +48,13 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
+        "cards": ("Card", "Channel"),
         "checks": ("Problem", "check"),
+        "columns": ("LogColumns", "read_card"),
         "episodes": ("EpisodeStore",),
         "exports": ("export_table",),
         "hdf5": ("read_dataset", "write_dataset"),
+        "imports": ("import_logs",),
         "interop": ("export_minari", "import_minari", "load"),
         "lerobot": ("import_lerobot",),
         "lerobot_export": ("export_lerobot",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.datasets.arrays import DTYPES, breaks, place_of
+from mcat.datasets.cards import Card, Limits
 from mcat.datasets.views import Episodes
 from mcat.errors import counted, printable
 
@@ -51,10 +52,12 @@ def check(
     metadata = metadata or {}
     if len(store) == 0:
         return [Problem("error", "there are no transitions")]
+    card = Card.of_metadata(metadata, (store.observation_size, store.action_size))
     problems = [
         *_large_values(store),
-        *_actions_outside(store, metadata),
-        *_constant_columns(store),
+        *_actions_outside(store, card),
+        *_observations_outside(store, card),
+        *_constant_columns(store, card if "observation_names" in metadata else None),
         *_short_episodes(store, history),
         *_broken_episodes(store),
         *_duplicate_episodes(store),
@@ -96,41 +99,47 @@ def _large_values(store: Episodes) -> list[Problem]:
     return problems
 
 
-def _actions_outside(store: Episodes, metadata: Mapping[str, Any]) -> list[Problem]:
-    boxes = [
-        (-ACTION_LIMIT, ACTION_LIMIT, "[-1, 1], the range of mcat's actions: scale them to it")
-    ]
-    try:
-        bounds = np.array([metadata["action_low"], metadata["action_high"]], dtype=np.float64)
-        low, high = np.broadcast_to(bounds, (2, store.action_size))
-    except (KeyError, TypeError, ValueError, OverflowError):
-        pass  # no bounds, or none that fit
-    else:
-        boxes.insert(0, (low, high, "the action space: log the action that was executed"))
-    for low, high, what in boxes:
-        outside = (store.actions < low - ROUNDING) | (store.actions > high + ROUNDING)
+def _actions_outside(store: Episodes, card: Card) -> list[Problem]:
+    limits, what = card.limits, "the action space: log the action that was executed"
+    if limits is None:
+        size = np.ones(store.action_size)
+        limits = Limits(-ACTION_LIMIT * size, ACTION_LIMIT * size)
+        what = "[-1, 1], the range of mcat's actions: scale them to it, or give bounds"
+    room = np.maximum(ROUNDING, ROUNDING * (limits.high - limits.low))
+    outside = (store.actions < limits.low - room) | (store.actions > limits.high + room)
+    if not outside.any():
+        return []
+    first = tuple(np.argwhere(outside)[0])
+    found = f"{counted(int(outside.sum()), 'value')} outside {what}"
+    where = f"(first {store.actions[first]:g} at {_place(store, first)})"
+    return [Problem("warning", f"actions: {found} {where}")]
+
+
+def _observations_outside(store: Episodes, card: Card) -> list[Problem]:
+    problems = []
+    for channel, values in zip(card.observations, store.observations.T, strict=True):
+        low = -np.inf if channel.low is None else channel.low
+        high = np.inf if channel.high is None else channel.high
+        outside = (values < np.float32(low)) | (values > np.float32(high))
         if outside.any():
-            first = tuple(np.argwhere(outside)[0])
-            return [
-                Problem(
-                    "warning",
-                    f"actions: {counted(int(outside.sum()), 'value')} outside {what} (first"
-                    f" {store.actions[first]:g} at {_place(store, first)})",
-                )
-            ]
-    return []
+            row = int(np.argmax(outside))
+            place = place_of(row, store.episode_ends)
+            count = counted(int(outside.sum()), "value")
+            problems.append(
+                Problem("warning", f"{count} beyond {channel} (first {values[row]:g} at {place})")
+            )
+    return problems
 
 
-def _constant_columns(store: Episodes) -> list[Problem]:
+def _constant_columns(store: Episodes, card: Card | None) -> list[Problem]:
     problems = []
     for name in ("observations", "actions"):
         constant = np.flatnonzero(store.column(name).std(axis=0, dtype=np.float64) <= CONSTANT)
         if len(constant):
             count = counted(len(constant), "column")
             change = "change" if len(constant) > 1 else "changes"
-            problems.append(
-                Problem("warning", f"{name}: {count} never {change}: {_listed(constant)}")
-            )
+            which = constant if card is None else [getattr(card, name)[n].name for n in constant]
+            problems.append(Problem("warning", f"{name}: {count} never {change}: {_listed(which)}"))
     return problems
 
 
@@ -210,6 +219,6 @@ def _place(store: Episodes, index: tuple[np.int64, ...]) -> str:
     return place_of(int(row), store.episode_ends) + "".join(f", column {c}" for c in column)
 
 
-def _listed(numbers: NDArray[np.int64]) -> str:
+def _listed(numbers: NDArray[np.int64] | Sequence[str]) -> str:
     listed = ", ".join(map(str, numbers[:LISTED]))
     return listed + (", …" if len(numbers) > LISTED else "")

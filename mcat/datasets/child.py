@@ -8,7 +8,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,10 +19,13 @@ from mcat.datasets.untrusted import Arrays, Notes, RefusedError
 from mcat.errors import DataError, printable
 from mcat.safe_io import StrPath, open_input
 
-READERS = {
+READERS: dict[str, Callable[..., tuple[Arrays, Notes]]] = {
     "hdf5": untrusted.read_hdf5,
     "lerobot": untrusted_tables.read_lerobot,
     "minari": untrusted.read_minari_file,
+    "named-hdf5": untrusted_tables.read_named_hdf5,
+    "named-npz": untrusted_tables.read_named_npz,
+    "named-parquet": untrusted_tables.read_named_parquet,
     "npz": untrusted_tables.read_npz,
     "parquet": untrusted_tables.read_parquet,
 }
@@ -37,13 +40,14 @@ PROGRAM = (sys.executable, "-P", "-c",
             "from mcat.datasets.child import main; main(*sys.argv[1:])")  # fmt: skip
 
 
-def read_in_child(path: StrPath, layout: str, kind: str) -> tuple[Arrays, Notes]:
+def read_in_child(path: StrPath, layout: str, kind: str, *names: str) -> tuple[Arrays, Notes]:
     """What one of `READERS` makes of a file.
 
     Args:
         path: The file.
         layout: The name of the reader.
         kind: What the file should be, in words.
+        *names: What else the reader is told.
 
     Raises:
         MissingInputError: if the file is not there.
@@ -51,16 +55,18 @@ def read_in_child(path: StrPath, layout: str, kind: str) -> tuple[Arrays, Notes]
     """
     with open_input(path) as file:
         try:
-            return _answer(path, os.fstat(file.fileno()).st_size, layout)
+            return _answer(path, os.fstat(file.fileno()).st_size, layout, names)
         except RefusedError as error:
             reason = printable(error)
             raise DataError(f"{path}: not a readable {kind}: {reason}") from error
 
 
-def _answer(path: StrPath, file_bytes: int, layout: str) -> tuple[Arrays, Notes]:
+def _answer(
+    path: StrPath, file_bytes: int, layout: str, names: Sequence[str]
+) -> tuple[Arrays, Notes]:
     seconds = SECONDS + file_bytes // 50_000_000
     memory = MEMORY + 4 * file_bytes
-    command = [*PROGRAM, str(path), str(seconds), str(memory), layout]
+    command = [*PROGRAM, str(path), str(seconds), str(memory), layout, *names]
     with tempfile.TemporaryFile() as answer:
         try:
             # The timeout is for a child that waits; one that computes ends by its CPU limit.
@@ -104,7 +110,7 @@ def _receive(answer: IO[bytes], header: Mapping[str, Any]) -> Arrays:
     return arrays
 
 
-def main(path: str, seconds: str, memory: str, layout: str) -> None:
+def main(path: str, seconds: str, memory: str, layout: str, *names: str) -> None:
     """The child's program."""
     for limit, value in (
         (resource.RLIMIT_CORE, 0),
@@ -114,7 +120,7 @@ def main(path: str, seconds: str, memory: str, layout: str) -> None:
         resource.setrlimit(limit, (value, value))
     answer = sys.stdout.buffer
     try:
-        arrays, notes = READERS[layout](path, os.path.getsize(path))
+        arrays, notes = READERS[layout](path, os.path.getsize(path), *names)
     except Exception as error:
         text = str(error) or type(error).__name__
         answer.write(json.dumps({"refused": text}).encode() + b"\n")

@@ -20,6 +20,7 @@ from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
 from mcat.datasets.shards import Shard, ShardFolder, claim_shards, discard_shards
+from mcat.envs.env import simulate
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
@@ -267,6 +268,7 @@ def _metadata(
         "unstable_episodes": shards.unstable,
         "action_low": [-1.0] * size,  # the action space of every task
         "action_high": [1.0] * size,
+        "rate_hz": simulate(config.task).rate_hz,
         "versions": versions,
     }
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from mcat.datasets.arrays import checked_rows, place_of
 from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.pace import GAP, pace_of
 from mcat.datasets.untrusted import TIMES, Arrays
 from mcat.errors import DataError, printable
 from mcat.safe_io import StrPath
 
-GAP = 1.5  # times the usual step: a row is missing
 LISTED = 8  # places named of each kind
 
 # What people call the arrays of a data set. Whoever writes `done` believes that we read it.
@@ -107,14 +107,9 @@ def refuse_lookalikes(
     """
     there = set(present)
     for name in ignored:
-        word = re.sub(r"[^a-z0-9]", "", name.lower())
-        stem = word.rstrip("0123456789")
-        known = stem in _MEANING
-        close = [stem] if known else difflib.get_close_matches(stem[:40], _LONG_NAMES, 1, 0.85)
-        if not close:
+        meant, number = meaning(name)
+        if meant is None:
             continue
-        meant = _MEANING[close[0]]
-        number = word[len(stem) :]
         one_of_many = names[meant].endswith("0") and number  # as obs2 beside obs_0 and obs_1
         if one_of_many or (meant not in there and not number):
             right = names[meant][:-1] + number if one_of_many else names[meant]
@@ -122,6 +117,15 @@ def refuse_lookalikes(
                 f"{path}: {printable(name, 60)!r} is not read, but looks like {right[:60]!r}:"
                 " rename it so, or remove it if it is something else"
             )
+
+
+def meaning(name: str) -> tuple[str | None, str]:
+    """The array that a column's author means by its name, if any, and the number at its end."""
+    word = re.sub(r"[^a-z0-9]", "", name.lower())
+    stem = word.rstrip("0123456789")
+    known = stem in _MEANING
+    close = [stem] if known else difflib.get_close_matches(stem[:40], _LONG_NAMES, 1, 0.85)
+    return (_MEANING[close[0]] if close else None), word[len(stem) :]
 
 
 def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
@@ -150,6 +154,10 @@ def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
         ("warning", steps > GAP * usual, f"jumps by more than {GAP * usual:.4g}: rows missing?"),
     ]
     findings = []
+    pace = pace_of(np.asarray(time, dtype=np.float64), ends)
+    if pace is not None and not pace.even:
+        how = "mcat dataset import --rate brings it to one"
+        findings.append(["warning", f"time goes on at {pace}: {how}"])
     for severity, wrong, what in oddities:
         rows = np.flatnonzero(wrong & within) + 1
         if len(rows):

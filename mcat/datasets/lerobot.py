@@ -12,6 +12,7 @@ Only info.json and the data files are read: the others say again what is in them
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,22 @@ def import_lerobot(folder: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     read = _PLACES | set(found) if "terminals" in arrays else (_PLACES | set(found)) - _ENDS
     ignored = [name for name in parts[0][1]["columns"] if name not in read]
     store, metadata = assemble(root, arrays, ignored)
-    return store, metadata | {"rate_hz": float(info["fps"])}
+    sizes = {"observation": store.observation_size, "action": store.action_size}
+    return store, metadata | _names(info, sizes) | {"rate_hz": float(info["fps"])}
+
+
+def _names(info: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, list[str]]:
+    """What a set calls the numbers of its vectors: a list, or lists under names of groups."""
+    found = {}
+    for kind, feature in (("observation", "observation.state"), ("action", "action")):
+        names = info["features"].get(feature, {}).get("names")
+        groups = list(names.values()) if isinstance(names, dict) else [names]
+        flat = [name for group in groups if isinstance(group, list) for name in group]
+        numbers = [f"{kind[:3]}_{n}" for n in range(len(flat))]  # as we write it: no names at all
+        texts = all(isinstance(name, str) for name in flat)
+        if len(flat) == sizes[kind] and texts and flat != numbers:
+            found[f"{kind}_names"] = [printable(name, 60) for name in flat]
+    return found
 
 
 def _checked_info(root: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.cards import Card
 from mcat.datasets.checks import has_rewards, rate_hz
 from mcat.datasets.exports import PARQUET, places, require_pyarrow
 from mcat.datasets.lerobot import ARRAYS, INFO, MAX_RATE, VERSION, is_lerobot
@@ -84,7 +85,7 @@ def export_lerobot(
             "splits": {"train": f"0:{store.num_episodes}"},
             "data_path": f"data/{_FILE}",
             "video_path": None,
-            "features": {name: _feature(name, values) for name, values in columns.items()},
+            "features": {n: _feature(n, v, metadata) for n, v in columns.items()},
         }
         write_json(new / INFO, info)
 
@@ -126,10 +127,13 @@ def _columns(store: Episodes, metadata: Mapping[str, Any], rate: int) -> dict[st
     }
 
 
-def _feature(name: str, values: NDArray[Any]) -> dict[str, Any]:
+def _feature(name: str, values: NDArray[Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     width = values.shape[1] if values.ndim == 2 else 1
-    stem = "act" if name == "action" else "obs"
-    names = [f"{stem}_{n}" for n in range(width)] if values.ndim == 2 else None
+    names = None
+    if values.ndim == 2:
+        card = Card.of_metadata(metadata, (width, width))
+        channels = card.actions if name == "action" else card.observations
+        names = [channel.name for channel in channels]
     return {"dtype": values.dtype.name, "shape": [width], "names": names}
 
 

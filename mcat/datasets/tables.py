@@ -23,16 +23,19 @@ from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.foreign import assemble, refuse_lookalikes
 from mcat.datasets.untrusted import TABLE_COLUMN, TIMES, budget_for
-from mcat.errors import DataError, UsageError, printable
+from mcat.datasets.untrusted_tables import MAX_COLUMNS
+from mcat.errors import DataError, McatError, UsageError, printable
 from mcat.safe_io import StrPath, open_input
-
-MAX_COLUMNS = 10_000
 
 _VECTORS = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
 _SCALARS = {"reward": "rewards", "terminal": "terminals", "timeout": "timeouts"}
 _NAMES = {array: f"{name}_0" for name, array in _VECTORS.items()}
 _NAMES |= {array: name for name, array in _SCALARS.items()} | {"episode_ends": "episode"}
 _FLAGS = {"true": 1.0, "false": 0.0}
+
+Converter = Callable[[str], float]
+Converters = dict[int, Converter | None]
+"""What makes a number of a column's fields, by the column's number; None where they are numbers."""
 
 
 def read_csv(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
@@ -46,33 +49,53 @@ def read_csv(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     Raises:
         DataError: Naming the line and the column that cannot be read.
     """
-    with _text(path) as file:
+    ignored: list[str] = []
+
+    def choose(header: list[str]) -> Converters:
+        ignored.extend(_check_header(path, header))
+        converters: dict[str, Converter] = dict.fromkeys(("terminal", "timeout"), as_flag)
+        converters |= dict.fromkeys(TIMES, _moment)
+        used = [number for number, name in enumerate(header) if TABLE_COLUMN.fullmatch(name)]
+        return {number: converters.get(header[number]) for number in used}
+
+    table, _ = csv_columns(path, choose)
+    return _from_table(path, table, ignored)
+
+
+def csv_columns(
+    path: StrPath, choose: Callable[[list[str]], Converters]
+) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
+    """Columns of a CSV file by name, and the names of all.
+
+    Args:
+        path: The file.
+        choose: Given the names, the numbers of the columns to be read; with what makes a number of
+            a field, None for fields that are numbers.
+
+    Raises:
+        DataError: Naming the line and the column that cannot be read.
+    """
+    used: Converters = {}
+    with open_text(path) as file:
         try:
             header = [name.strip() for name in next(csv.reader(file), [])]
-            used = [number for number, name in enumerate(header) if TABLE_COLUMN.fullmatch(name)]
-            ignored = _check_header(path, header)
-            converters: dict[int | str, Callable[[str], float]] = {
-                n: _moment if header[n] in TIMES else _flag
-                for n in used
-                if header[n] in ("terminal", "timeout", *TIMES)
-            }
+            used = choose(header)
             values = np.loadtxt(
-                _lines(path, file, fields=len(header)),
+                checked_lines(path, file, fields=len(header)),
                 delimiter=",",
                 quotechar='"',
                 comments=None,
                 ndmin=2,
-                usecols=used,
-                converters=converters,
+                usecols=list(used),
+                converters={n: convert for n, convert in used.items() if convert is not None},
             )
         except UnicodeDecodeError:
             raise DataError(f"{path}: not a text file in UTF-8") from None
-        except DataError:
+        except McatError:
             raise
         except (ValueError, csv.Error) as error:
-            raise DataError(f"{path}: {_bad_field(path) or printable(error)}") from None
-    table = {header[number]: values[:, column] for column, number in enumerate(used)}
-    return _from_table(path, table, ignored)
+            raise DataError(f"{path}: {_bad_field(path, used) or printable(error)}") from None
+    return {header[number]: values[:, k] for k, number in enumerate(used)}, header
 
 
 def read_parquet(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
@@ -137,7 +160,7 @@ def _check_header(path: StrPath, header: list[str]) -> list[str]:
 
 
 @contextmanager
-def _text(path: StrPath) -> Iterator[TextIO]:
+def open_text(path: StrPath) -> Iterator[TextIO]:
     """The text of a file, compressed or not."""
     with open_input(path) as file:
         if Path(path).suffix != ".gz":
@@ -155,7 +178,7 @@ def _text(path: StrPath) -> Iterator[TextIO]:
         yield TextIOWrapper(BytesIO(content), encoding="utf-8-sig", newline="")
 
 
-def _lines(path: StrPath, file: TextIO, fields: int) -> Iterator[str]:
+def checked_lines(path: StrPath, file: TextIO, fields: int) -> Iterator[str]:
     """The lines of a CSV file: numpy itself overlooks surplus fields, as in `1,5` for 1.5."""
     empty = True
     for number, line in enumerate(file, start=2):
@@ -168,7 +191,8 @@ def _lines(path: StrPath, file: TextIO, fields: int) -> Iterator[str]:
         raise DataError(f"{path}: there is no line after the header")
 
 
-def _flag(text: str) -> float:
+def as_flag(text: str) -> float:
+    """The number of a field that may also say true or false."""
     return float(_FLAGS.get(text.strip().lower(), text))
 
 
@@ -179,19 +203,19 @@ def _moment(text: str) -> float:
         return math.nan  # a date, say: `assemble` leaves such a column out
 
 
-def _bad_field(path: StrPath) -> str | None:
+def _bad_field(path: StrPath, used: Converters) -> str | None:
     """The first field that is not a number; numpy names neither lines nor columns as we do."""
-    with _text(path) as file:
+    with open_text(path) as file:
         lines = csv.reader(file)
         try:
             header = [name.strip() for name in next(lines)]
             for fields in lines:
-                for name, field in zip(header, fields, strict=False):
+                for number, field in enumerate(fields):
                     try:
-                        if TABLE_COLUMN.fullmatch(name) and name not in TIMES:
-                            _flag(field)
+                        if number in used:
+                            (used[number] or float)(field)
                     except ValueError:
-                        field = printable(field, 40)
+                        name, field = header[number], printable(field, 40)
                         return f"line {lines.line_num}, column {name}: {field!r} is not a number"
         except csv.Error as error:
             return f"line {lines.line_num}: {error}"

@@ -108,7 +108,7 @@ def read_allowed(file: h5py.File, file_bytes: int) -> tuple[Arrays, Notes]:
             raise RefusedError(f"{name!a} is not an array of its own")
         addresses.add(address)
         try:
-            budget -= _declared_bytes(name, dataset, dimensions[name], budget, file_bytes)
+            budget -= declared_bytes(name, dataset, dimensions[name], budget, file_bytes)
         except RefusedError:
             if name not in TIMES:
                 raise
@@ -129,12 +129,12 @@ def read_minari(file: h5py.File, file_bytes: int) -> tuple[Arrays, Notes]:
     episodes: list[dict[str, h5py.Dataset]] = []
     addresses = set()
     for number in range(len(file.id)):
-        group = _own_object(file, f"episode_{number}", h5py.Group)
+        group = own_object(file, f"episode_{number}", h5py.Group)
         columns = {}
         for name, dimensions in MINARI_DIMENSIONS.items():
-            dataset = _own_object(group, name, h5py.Dataset)
+            dataset = own_object(group, name, h5py.Dataset)
             path = f"{group.name}/{name}"
-            budget -= _declared_bytes(path, dataset, dimensions, budget, file_bytes)
+            budget -= declared_bytes(path, dataset, dimensions, budget, file_bytes)
             addresses.add(h5py.h5o.get_info(dataset.id).addr)
             columns[name] = dataset
         episodes.append(columns)
@@ -153,7 +153,7 @@ def read_minari(file: h5py.File, file_bytes: int) -> tuple[Arrays, Notes]:
     return joined | {"lengths": lengths}, {}
 
 
-def _own_object(parent: h5py.Group, name: str, kind: type) -> Any:
+def own_object(parent: h5py.Group, name: str, kind: type) -> Any:
     """The member `name` of `parent`, if it is there, of this kind, and no link to elsewhere."""
     raw_name = name.encode()
     if raw_name not in parent.id:
@@ -166,9 +166,21 @@ def _own_object(parent: h5py.Group, name: str, kind: type) -> Any:
     return member
 
 
-def _declared_bytes(
+def declared_bytes(
     name: str, dataset: h5py.Dataset, dimensions: int, budget: int, file_bytes: int
 ) -> int:
+    """How many bytes an array will take, if it is one that may be read.
+
+    Args:
+        name: Of the array, for messages.
+        dataset: The array.
+        dimensions: How many it must have.
+        budget: How many bytes there may still be.
+        file_bytes: The size of the file.
+
+    Raises:
+        RefusedError: if it is not as it should be.
+    """
     plist = dataset.id.get_create_plist()
     filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
     if dataset.is_virtual or plist.get_external_count():

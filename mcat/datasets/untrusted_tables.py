@@ -1,12 +1,14 @@
-"""Reads NumPy archives and Parquet files that may be damaged or made to harm; see `untrusted`."""
+"""Reads tables (NumPy, Parquet, HDF5) that may be damaged or made to harm; see `untrusted`."""
 
 from __future__ import annotations
 
 import math
 import os
 import zipfile
+from fnmatch import fnmatchcase
 from typing import IO, Any
 
+import h5py
 import numpy as np
 
 from mcat.datasets.untrusted import (
@@ -19,8 +21,11 @@ from mcat.datasets.untrusted import (
     RefusedError,
     budget_for,
     check_type,
+    declared_bytes,
+    own_object,
 )
 
+MAX_COLUMNS = 10_000
 # The columns of LeRobot's data files that are read, 2 for those that hold vectors.
 LEROBOT_DIMENSIONS = {
     "observation.state": 2,
@@ -53,23 +58,112 @@ def read_npz(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
             if name not in dimensions:
                 ignored.append(name[:100])
                 continue
-            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise RefusedError(f"{name!a} is compressed in a way that NumPy does not")
-            with archive.open(member) as file:
-                shape, fortran, dtype = _npy_header(file)
-                if name in TIMES and (len(shape) != 1 or dtype.kind not in "fiu"):
-                    ignored.append(name)
-                    continue
-                check_type(name, dtype, len(shape), dimensions[name])
-                budget -= (declared := math.prod(shape) * dtype.itemsize)
-                if budget < 0:
-                    raise RefusedError(f"declares {declared / 1e6:,.0f} MB for {name!a}")
-                content = file.read(declared + 1)  # to the end, where its checksum is checked
-            if len(content) != declared:
-                raise RefusedError(f"{name!a} has {len(content)} bytes, not {declared}")
-            values = np.frombuffer(content, dtype)
-            arrays[name] = values.reshape(shape, order="F" if fortran else "C")
+            shape, dtype = _declared(archive, member)
+            if name in TIMES and (len(shape) != 1 or dtype.kind not in "fiu"):
+                ignored.append(name)
+                continue
+            check_type(name, dtype, len(shape), dimensions[name])
+            arrays[name] = _member(archive, member, budget)
+            budget -= arrays[name].nbytes
     return arrays, {"ignored": ignored}
+
+
+def read_named_npz(path: str, file_bytes: int, *patterns: str) -> tuple[Arrays, Notes]:
+    """The arrays of a NumPy archive that a pattern means, as columns; the notes name all.
+
+    Raises:
+        RefusedError: if one of them holds something else than numbers, or rows of them.
+    """
+    budget = budget_for(file_bytes)
+    arrays: Arrays = {}
+    names = []
+    with zipfile.ZipFile(path) as archive:
+        if len(archive.infolist()) > MAX_COLUMNS:
+            raise RefusedError(f"holds {len(archive.infolist())} arrays")
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if not _wanted(name, patterns):
+                names.append(name[:100])
+                continue
+            shape, dtype = _declared(archive, member)
+            check_type(name, dtype, 1, 1)
+            if len(shape) not in (1, 2):
+                raise RefusedError(f"{name!a} has {len(shape)} dimensions, not 1 or 2")
+            values = _member(archive, member, budget)
+            budget -= values.nbytes
+            arrays |= _columns(name, values.reshape(len(values), -1), values.ndim == 1)
+    return arrays, {"columns": [*arrays, *names]}
+
+
+def read_named_hdf5(path: str, file_bytes: int, *patterns: str) -> tuple[Arrays, Notes]:
+    """The arrays of an HDF5 file that a pattern means, as columns; the notes name all.
+
+    Raises:
+        RefusedError: if one of them is a link, or holds something else than numbers or rows.
+    """
+    budget = budget_for(file_bytes)
+    arrays: Arrays = {}
+    names = []
+    with h5py.File(path, "r", locking="best-effort") as file:
+        if len(file.id) > MAX_COLUMNS:
+            raise RefusedError(f"holds {len(file.id)} objects")
+        for raw_name in file.id:
+            name = raw_name.decode(errors="replace")
+            if not _wanted(name, patterns):
+                names.append(name[:100])
+                continue
+            dataset = own_object(file, name, h5py.Dataset)
+            if dataset.ndim not in (1, 2):
+                raise RefusedError(f"{name!a} has {dataset.ndim} dimensions, not 1 or 2")
+            budget -= declared_bytes(name, dataset, dataset.ndim, budget, file_bytes)
+            values = dataset[()]
+            arrays |= _columns(name, values.reshape(len(values), -1), values.ndim == 1)
+    return arrays, {"columns": [*arrays, *names]}
+
+
+def _wanted(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of the patterns means the array, or a column that it will be split into."""
+    return any(
+        fnmatchcase(name, pattern)
+        or name == pattern.rpartition("_")[0]
+        or (pattern.endswith("*") and fnmatchcase(f"{name}_0", pattern))
+        for pattern in patterns
+    )
+
+
+def _columns(name: str, rows: np.ndarray[Any, np.dtype[Any]], alone: bool) -> Arrays:
+    """The columns of an array of vectors, numbered; one that holds numbers keeps its name."""
+    if alone:
+        return {name: rows[:, 0]}
+    if rows.shape[1] > MAX_COLUMNS:
+        raise RefusedError(f"{name!a} has {rows.shape[1]:,} columns")
+    return {f"{name}_{number}": column for number, column in enumerate(rows.T)}
+
+
+def _declared(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """The shape and the type that an array of an archive says it has."""
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise RefusedError(f"{member.filename!a} is compressed in a way that NumPy does not")
+    with archive.open(member) as file:
+        shape, _, dtype = _npy_header(file)
+    return shape, dtype
+
+
+def _member(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: int
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """An array of an archive, whose type has been looked at."""
+    with archive.open(member) as file:
+        shape, fortran, dtype = _npy_header(file)
+        declared = math.prod(shape) * dtype.itemsize
+        if declared > budget:
+            raise RefusedError(f"declares {declared / 1e6:,.0f} MB for {member.filename!a}")
+        content = file.read(declared + 1)  # to the end, where its checksum is checked
+    if len(content) != declared:
+        raise RefusedError(f"{member.filename!a} has {len(content)} bytes, not {declared}")
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -113,6 +207,52 @@ def read_parquet(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
     return arrays, {"columns": [field.name for field in fields]}
 
 
+def read_named_parquet(path: str, file_bytes: int, *patterns: str) -> tuple[Arrays, Notes]:
+    """The columns of a Parquet table that a pattern means; the notes name all.
+
+    Lists of one length are split into columns. Dates become seconds since the first, and texts,
+    which can only tell episodes apart, the number of the row in which each was first seen.
+
+    Raises:
+        RefusedError: if one of them holds something else.
+    """
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
+    from pyarrow import parquet, types
+
+    with parquet.ParquetFile(path) as file:
+        names = list(file.schema_arrow.names)
+        wanted = [name for name in names if _wanted(name, patterns)]
+        if _column_bytes(file, wanted) > budget_for(file_bytes):
+            raise RefusedError("declares far more than its size")
+        content = file.read(wanted, use_threads=False)
+    arrays: Arrays = {}
+    for name in wanted:
+        column = content[name].combine_chunks()
+        if types.is_timestamp(column.type):
+            values = column.to_numpy(zero_copy_only=False)
+            arrays[name] = (values - values[:1]) / np.timedelta64(1, "s")
+        elif types.is_string(column.type) or types.is_dictionary(column.type):
+            texts = column if types.is_dictionary(column.type) else column.dictionary_encode()
+            arrays[name] = _rows(name, texts.indices)[:, 0]
+        elif _is_number(column.type):  # empty cells become NaN, which is refused or repaired later
+            arrays[name] = column.cast("float64").to_numpy(zero_copy_only=False)
+        else:
+            arrays |= _columns(name, _rows(name, column), alone=False)
+    return arrays, {"columns": [*arrays, *(name[:100] for name in names if name not in wanted)]}
+
+
+def _column_bytes(file: Any, wanted: list[str]) -> int:
+    """How many bytes the wanted columns of a Parquet file will take."""
+    declared = 0
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            # Parquet puts a list's values under a longer name, such as action.list.element.
+            if any(f"{column.path_in_schema}.".startswith(f"{name}.") for name in wanted):
+                declared += 8 * max(column.num_values, group.num_rows)
+    return declared
+
+
 def read_lerobot(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
     """The columns of a data file of LeRobot that are on the list; the notes name all.
 
@@ -125,13 +265,7 @@ def read_lerobot(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
     with parquet.ParquetFile(path) as file:
         names = list(file.schema_arrow.names)
         wanted = [name for name in names if name in LEROBOT_DIMENSIONS]
-        declared = 0
-        for number in range(file.metadata.num_row_groups):
-            group = file.metadata.row_group(number)
-            for column in map(group.column, range(group.num_columns)):
-                # Parquet puts a list's values under a longer name, such as action.list.element.
-                if any(f"{column.path_in_schema}.".startswith(f"{name}.") for name in wanted):
-                    declared += 8 * max(column.num_values, group.num_rows)
+        declared = _column_bytes(file, wanted)
         if declared > budget_for(file_bytes):
             raise RefusedError(f"declares {declared / 1e6:,.0f} MB, far above its size")
         content = file.read(wanted, use_threads=False)

@@ -41,6 +41,7 @@ class Simulation(ABC):
         self.data = data
         self.frame_skip = frame_skip
         self.step_time: float = frame_skip * model.opt.timestep
+        self.rate_hz = round(1 / self.step_time, 6)
         self.action_size: int = model.nu
         self.fault: str | None = None
         self.bad_states = data.warning.number[min(FAULTS) : max(FAULTS) + 1]  # a live view

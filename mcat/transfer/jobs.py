@@ -15,6 +15,7 @@ from mcat.agents.meta.config import GOOD_ENOUGH
 from mcat.agents.policies.names import find_source_policy, source_policy_name
 from mcat.agents.policies.policy import Policy
 from mcat.agents.returns import Returns
+from mcat.datasets.cards import Card
 from mcat.errors import UsageError
 from mcat.progress import Stopwatch
 from mcat.transfer.alternatives import learn_alternatives, logged_returns
@@ -117,6 +118,7 @@ def translate_pair(
         if config.alternatives:
             with timings.time("alternatives"):
                 _try_alternatives(found, config, target, workers=workers, quiet=quiet)
+    translator.with_cards(*_cards(logs))  # only now: what went before speaks of shares
     return found
 
 
@@ -136,6 +138,13 @@ def _try_alternatives(
         quiet=quiet,
     )
     found.returns += returns
+
+
+def _cards(logs: Sequence[Logs]) -> list[Card]:
+    """What the numbers of all machines are, if one of the logs says it."""
+    if not any(item.card for item in logs):
+        return []
+    return [item.card or Card.of_metadata({}, item.sizes) for item in logs]
 
 
 def _fit_pair(
@@ -262,7 +271,7 @@ def translate_many(
                 quiet=quiet,
             )
     return Found(
-        translator=translator,
+        translator=translator.with_cards(*_cards(logs)),
         policy=policies[0].name,
         skipped=_told(policies),
         matrix=_matrix([machine.name for machine in describe(logs)], cells, returns),

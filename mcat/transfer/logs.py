@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from mcat.datasets import Episodes, EpisodeStore, check, load
 from mcat.datasets.arrays import DTYPES
+from mcat.datasets.cards import Card
 from mcat.datasets.checks import CONSTANT, rate_hz
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
@@ -34,6 +36,8 @@ class Logs:
         rates: Rows per second of each file; None where it does not say.
         observation_names: Of the numbers in a state; empty if a log does not name them.
         has_rewards: Whether all of them came with rewards.
+        card: What their numbers are; None if the logs do not say. Of the episodes, actions are
+            scaled from its bounds to [-1, 1].
     """
 
     files: tuple[str, ...]
@@ -44,6 +48,7 @@ class Logs:
     rates: tuple[float | None, ...] = ()
     observation_names: tuple[str, ...] = ()
     has_rewards: bool = True
+    card: Card | None = None
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -61,15 +66,18 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
     Raises:
         DataError: if one of them cannot be learned from, or they are of different machines.
     """
-    stores, tasks, notes, headers = [], [], [], []
+    stores, tasks, notes, headers, hashes = [], [], [], [], []
     for file in files:
         store, metadata = load(file)
         headers.append(metadata)
+        hashes.append(_hash(store))
         notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, metadata, history)]
-        stores.append(store)
+        stores.append(_scaled(file, metadata, store))
         tasks.append(_task(file, metadata, store))
-    for file, store, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
-        _require_same_machine((files[0], stores[0], tasks[0]), (file, store, task))
+    for file, other, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
+        _require_same_machine((files[0], stores[0], tasks[0]), (file, other, task))
+    cards = [_card(header, stores[0]) for header in headers]
+    _require_same_card(files, cards)
     episodes = stores[0] if len(stores) == 1 else EpisodeStore.concatenate(stores)
     if episodes.num_episodes < 2:
         raise DataError(
@@ -77,13 +85,14 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
         )
     return Logs(
         files=tuple(files),
-        hashes=tuple(_hash(store) for store in stores),
+        hashes=tuple(hashes),
         episodes=episodes,
         task=tasks[0],
         notes=tuple(notes),
         rates=tuple(map(rate_hz, headers)),
         observation_names=_observation_names(headers[0], episodes),
         has_rewards=all(header.get("has_rewards", True) for header in headers),
+        card=cards[0],
     )
 
 
@@ -137,6 +146,24 @@ def require_same_rate(machines: Sequence[Logs]) -> None:
         )
 
 
+def require_same_units(machines: Sequence[Logs]) -> None:
+    """Refuse machines whose observations have other units, or the same names in another order."""
+    known = [(logs.files[0], logs.card) for logs in machines if logs.card is not None]
+    for (file, card), (other_file, other) in itertools.pairwise(known):
+        names, other_names = ([c.name for c in k.observations] for k in (card, other))
+        if names != other_names and sorted(names) == sorted(other_names):
+            raise DataError(
+                f"{file} has {', '.join(names)}, {other_file} {', '.join(other_names)}: bring them"
+                " into one order"
+            )
+        for ours, theirs in zip(card.observations, other.observations, strict=False):
+            if ours.unit and theirs.unit and ours.unit != theirs.unit:
+                raise DataError(
+                    f"{ours.name} is in {ours.unit} in {file}, {theirs.name} in {theirs.unit} in"
+                    f" {other_file}: bring them to one unit"
+                )
+
+
 def require_equal_spaces(machines: Sequence[Logs]) -> None:
     """Refuse machines whose states or actions differ in size."""
     first = machines[0]
@@ -181,6 +208,7 @@ def describe(machines: Sequence[Logs]) -> tuple[Machine, ...]:
             episodes=logs.episodes.num_episodes,
             task=logs.task.to_dict() if logs.task else None,
             observation_names=logs.observation_names,
+            action_names=() if logs.card is None else tuple(c.name for c in logs.card.actions),
         )
         for logs in machines
     )
@@ -206,11 +234,43 @@ def _refuse_or_note(
     for finding in findings:
         if finding.severity == "error":
             raise DataError(f"{file}: {finding.message}")
-    require_log_limits(store, file)
     for name in ("observations", "actions"):
         if (store.column(name).std(axis=0, dtype=np.float64) <= CONSTANT).all():
             raise DataError(f"{file}: none of its {name} ever changes: nothing can be learned")
     return [finding.message for finding in findings]
+
+
+def _scaled(file: str, metadata: dict[str, Any], store: Episodes) -> Episodes:
+    """The episodes with actions in [-1, 1].
+
+    Raises:
+        DataError: if they are neither so nor within known bounds.
+    """
+    card = Card.of_metadata(metadata, (store.observation_size, store.action_size))
+    try:
+        scaled = card.scale(store)
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from None
+    require_log_limits(scaled, file)
+    return scaled
+
+
+def _card(metadata: dict[str, Any], episodes: Episodes) -> Card | None:
+    """What the numbers are, if a log says more than their bounds in [-1, 1]."""
+    card = Card.of_metadata(metadata, (episodes.observation_size, episodes.action_size))
+    named = "observation_names" in metadata or "action_names" in metadata
+    return card if named or card.scaled else None
+
+
+def _require_same_card(files: Sequence[str], cards: Sequence[Card | None]) -> None:
+    # Without the rate, which is measured and looked at elsewhere.
+    kinds = [None if card is None else replace(card, rate_hz=None) for card in cards]
+    for file, kind in zip(files, kinds, strict=True):
+        if kind != kinds[0]:
+            raise DataError(
+                f"{files[0]} and {file} have other names, units or bounds: files given together"
+                " must be of one machine"
+            )
 
 
 def _observation_names(metadata: dict[str, Any], episodes: Episodes) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class Machine:
         episodes: The same for episodes.
         task: `Task.to_dict()`; None for a machine that mcat cannot simulate.
         observation_names: Of the numbers in a state; empty if the logs do not name them.
+        action_names: The same for an action.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Machine:
     episodes: int
     task: dict[str, Any] | None = None
     observation_names: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()
 
 
 Cells = tuple[tuple[float | None, ...], ...]

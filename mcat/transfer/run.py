@@ -23,6 +23,7 @@ from mcat.transfer.logs import (
     require_own_names,
     require_rewards,
     require_same_rate,
+    require_same_units,
 )
 from mcat.transfer.result import POLICY_FILES, RESULT_FILE, Machine, TransferResult
 from mcat.translator.configs import TRANSLATOR_FILE
@@ -178,6 +179,7 @@ def _load(config: TransferConfig) -> list[Logs]:
     require_same_rate(logs)
     if config.map is None:
         require_equal_spaces(logs)
+        require_same_units(logs)
     if config.reward_aware:
         require_rewards(logs)
     return join_tasks(logs) if config.tasks else logs

@@ -58,7 +58,7 @@ class LearnedTranslator(Translator):
             raise UsageError("a translator of one pair goes from its source to its target only")
         bound = LearnedTranslator(self.model, self.network, self.report)
         bound.names, bound.contexts = self.names, (self._number(source), self._number(target))
-        return bound
+        return bound.with_cards(*(self.cards[k] for k in bound.contexts if self.cards))
 
     def _number(self, machine: int | str) -> int:
         if isinstance(machine, str):

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from mcat.datasets.cards import Card
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.safe_io import StrPath
 from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
@@ -22,6 +23,7 @@ from mcat.translator.report import FitReport
 from mcat.types import PolicyFunction, require_observations
 
 FORMAT = 2
+FORMAT_OF_UNITS = 3  # with actions in units of their own, which earlier versions would not know
 _KINDS: dict[str, type[Translator]] = {}
 
 
@@ -39,6 +41,8 @@ class Translator(ABC):
         action_size: Numbers in an action of the target.
         source_observation_size: Numbers in a state of the source.
         source_action_size: Numbers in an action of the source.
+        cards: What the numbers of source and target are (of all machines, if there are several);
+            empty if nobody said. Actions are given and taken in their units.
         report: How it was trained; empty in one that was loaded.
     """
 
@@ -57,6 +61,33 @@ class Translator(ABC):
         self.observation_size, self.action_size = target
         self.source_observation_size, self.source_action_size = source or target
         self.report = report or FitReport()
+        self.cards: tuple[Card, ...] = ()
+
+    def with_cards(self, *cards: Card) -> Self:
+        """This translator, told what the numbers of its machines are, in their order.
+
+        From then on actions go in and come out in the machines' own units and bounds.
+
+        Raises:
+            UsageError: if they are other machines.
+        """
+        if cards:
+            found = len(cards[0].actions), len(cards[-1].actions), len(cards[-1].observations)
+            sizes = self.source_action_size, self.action_size, self.observation_size
+            if len(cards) < 2 or found != sizes:
+                raise UsageError("these cards are of other machines than the translator's")
+        self.cards = cards
+        return self
+
+    @property
+    def source_card(self) -> Card | None:
+        """What the numbers of the source are, if that was said."""
+        return self.cards[0] if len(self.cards) == 2 else None
+
+    @property
+    def target_card(self) -> Card | None:
+        """What the numbers of the target are, if that was said."""
+        return self.cards[1] if len(self.cards) == 2 else None
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the target as the source policy shall see them `(n, obs)`."""
@@ -65,22 +96,26 @@ class Translator(ABC):
     def translate(self, observations: ArrayLike, actions: ArrayLike) -> NDArray[np.float32]:
         """Target actions `(n, act)` for the target's states and the source's actions in them.
 
-        For one state `(obs,)` and action `(act,)` the answer is one action `(act,)`.
+        For one state `(obs,)` and action `(act,)` the answer is one action `(act,)`. It is never
+        outside the target's bounds.
 
         Args:
             observations: States of the target `(n, obs)`.
-            actions: What the source policy does in them `(n, act)`, in [-1, 1].
+            actions: What the source policy does in them `(n, act)`, in [-1, 1], or in the source's
+                units if `cards` tell them.
 
         Raises:
-            UsageError: for other shapes or actions beyond [-1, 1]; none is ever clipped unsaid.
+            UsageError: for other shapes or actions beyond the bounds; none is ever clipped unsaid.
             DataError: if an observation is NaN or infinite.
         """
         obs = require_observations(observations, self.observation_size)
-        act = require_actions(actions, len(obs), self.source_action_size)
+        act = require_actions(actions, len(obs), self.source_action_size, self.source_card)
         # Copied: columns of a data set are read-only, which torch dislikes.
         with torch.no_grad():
             new = self.translate_tensors(torch.tensor(obs), torch.tensor(act))
         translated: NDArray[np.float32] = new.numpy()
+        if self.target_card is not None:
+            translated = self.target_card.from_unit(translated)
         return translated[0] if np.ndim(observations) == 1 else translated
 
     def require_usable(self) -> None:
@@ -112,6 +147,10 @@ class Translator(ABC):
             for name, tensor in module.state_dict().items()
         }
         header = {"format": FORMAT, **self.header(), "kind": f"translator/{self.kind}"}
+        if self.cards:
+            header["cards"] = [card.to_metadata() for card in self.cards]
+        if any(card.scaled for card in self.cards):
+            header["format"] = FORMAT_OF_UNITS
         save_safetensors(path, arrays, header, overwrite=overwrite)
 
     @staticmethod
@@ -130,17 +169,27 @@ class Translator(ABC):
         path = translator_file(path)
         arrays, header = load_safetensors(path)
         kind = _KINDS.get(str(header.get("kind")).removeprefix("translator/"))
-        if kind is None or header.get("format") != FORMAT:
-            raise DataError(f"{path}: not a translator of this mcat (format {FORMAT})")
+        if kind is None or header.get("format") not in (FORMAT, FORMAT_OF_UNITS):
+            raise DataError(f"{path}: not a translator of this mcat (format {FORMAT_OF_UNITS})")
         try:
             with torch.device("meta"):  # shapes without memory
                 translator = kind.build(header)
             for part, module in translator.modules().items():
                 _fill(module, arrays, f"{part}.")
+            translator.with_cards(*map(_card, header.get("cards", ())))
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
                 ValueError) as error:  # fmt: skip
             raise DataError(f"{path}: damaged ({' '.join(str(error).split())[:200]})") from error
         return translator
+
+
+def _card(described: dict[str, Any]) -> Card:
+    """What `Card.to_metadata` described, no more and no less: a lost bound would do harm."""
+    sizes = len(described["observation_names"]), len(described["action_names"])
+    card = Card.of_metadata(described, sizes)
+    if card.to_metadata() != described:
+        raise ValueError("a card of other numbers")
+    return card
 
 
 def translator_file(path: StrPath) -> Path:
@@ -176,8 +225,12 @@ class TransferredPolicy:
     It has no memory, and one observation `(obs,)` gives one action `(act,)`.
 
     Args:
-        policy: Maps observations of the source `(n, obs)` to actions `(n, act)` in [-1, 1].
+        policy: Maps observations of the source `(n, obs)` to actions `(n, act)` in [-1, 1], or in
+            the source's units if the translator knows them.
         translator: A translator, or where one was saved.
+
+    Raises:
+        UsageError: if they cannot act together.
     """
 
     def __init__(self, policy: PolicyFunction, translator: Translator | StrPath) -> None:
@@ -188,6 +241,7 @@ class TransferredPolicy:
                 raise UsageError(f"{translator!r} is no translator and no path of one")
             translator = Translator.load(translator)
         translator.require_usable()
+        _require_units(policy, translator)
         self.policy, self.translator = policy, translator
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float32]:
@@ -199,3 +253,13 @@ class TransferredPolicy:
         """
         actions = self.policy(self.translator.view(observations))
         return self.translator.translate(observations, actions)
+
+
+def _require_units(policy: PolicyFunction, translator: Translator) -> None:
+    """Refuse a policy that says it acts in [-1, 1] where the machine's units are others."""
+    card, bounds = translator.source_card, getattr(policy, "bounds", None)
+    if card is not None and card.scaled and getattr(bounds, "within_unit", False):
+        raise UsageError(
+            f"the policy's actions are in [-1, 1], the translator's source has {card.actions[0]}:"
+            " if 1 means the largest, import it with these --bounds, or call card.from_unit"
+        )

@@ -75,11 +75,12 @@ def test_values_spoiled_after_the_fact_are_found():
     assert "error: observations: 1 value not within" in str(check(store)[0])
 
 
-def test_actions_beyond_one_are_found_whatever_the_file_allows():
+def test_actions_beyond_one_are_found_unless_bounds_say_what_they_are():
     episodes = clean_log(np.random.default_rng(0))
     episodes[1]["actions"][3] = 1.5
     store = store_of(episodes)
-    for metadata in (None, {"action_low": [-2.0], "action_high": [2.0]}, {"action_low": "odd"}):
+    assert not check(store, {"action_low": [-2.0], "action_high": [2.0]})
+    for metadata in (None, {"action_low": "odd"}, {"action_low": [2.0], "action_high": [-2.0]}):
         (finding,) = check(store, metadata)
         assert "1 value outside [-1, 1]" in str(finding)
         assert "first 1.5 at episode 1, step 3, column 0" in str(finding)

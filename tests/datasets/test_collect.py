@@ -63,6 +63,7 @@ def test_the_file_holds_what_was_asked_for(tmp_path):
     assert Task.from_dict(metadata["task"]) == CHEETAH
     assert metadata["policy"] == {"name": "tanh", "sha256": "abc"}
     assert metadata["seed"] == 3
+    assert metadata["rate_hz"] == 20  # 5 physics steps of 10 ms
     assert metadata["unstable_episodes"] == 0
     assert metadata["config"] == json.loads(json.dumps(to_json(config)))
     assert metadata["versions"].keys() >= {"mcat", "python", "numpy", "mujoco", "gymnasium"}

@@ -271,3 +271,20 @@ def test_the_rate_must_be_known_and_whole(tmp_path):
         with pytest.raises(UsageError, match=words):
             export_lerobot(small_store(), metadata, tmp_path / "set")
     assert not (tmp_path / "set").exists()
+
+
+def test_names_go_out_and_come_back(tmp_path):
+    store = make_store((5, 7), obs=2, act=1)
+    names = {"observation_names": ["q", "dq"], "action_names": ["tau"]}
+    export_lerobot(store, {"rate_hz": 10, **names}, tmp_path / "set")
+    info = json.loads((tmp_path / "set" / "meta" / "info.json").read_text())
+    assert info["features"]["observation.state"]["names"] == ["q", "dq"]
+    _, metadata = load(tmp_path / "set")
+    assert {key: metadata[key] for key in names} == names
+    info["features"]["action"]["names"] = {"motors": ["elbow"]}  # as some sets have it
+    (tmp_path / "set" / "meta" / "info.json").write_text(json.dumps(info))
+    assert load(tmp_path / "set")[1]["action_names"] == ["elbow"]
+    for odd in (3, ["a", "b"], [3], {"motors": 3}):
+        info["features"]["action"]["names"] = odd
+        (tmp_path / "set" / "meta" / "info.json").write_text(json.dumps(info))
+        assert "action_names" not in load(tmp_path / "set")[1]

@@ -26,7 +26,14 @@ from mcat.reports.figures import (
     style,
 )
 from mcat.reports.sections import Section
-from mcat.reports.translation.sections import EFFECTS, SPREADS, curves, partners, state_names
+from mcat.reports.translation.sections import (
+    EFFECTS,
+    SPREADS,
+    action_names,
+    curves,
+    partners,
+    state_names,
+)
 from mcat.reports.translation.verdict import improvement
 from mcat.transfer.result import (
     CLONED,
@@ -204,7 +211,8 @@ def _actions(result: TransferResult, title: str) -> Figure:
         )
         axes.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal")
         axes.set(xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-        axes.set(xlabel=f"source action {given}", ylabel=f"target action {target}")
+        names = action_names(result, given, target)
+        axes.set(xlabel=f"source {names[0]}", ylabel=f"target {names[1]}")
         style(axes, grid=None)
     return figure
 

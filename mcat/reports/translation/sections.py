@@ -158,6 +158,16 @@ def state_names(result: TransferResult, size: int) -> list[str]:
     return list(names) if len(names) == size else [f"state {index}" for index in range(size)]
 
 
+def action_names(result: TransferResult, source: int, target: int) -> tuple[str, str]:
+    """What the logs call an action of the source and one of the target, else their numbers."""
+    named = [machine.action_names for machine in (result.machines[0], result.machines[-1])]
+    first, last = (
+        names[number] if number < len(names) else f"action {number}"
+        for names, number in zip(named, (source, target), strict=True)
+    )
+    return first, last
+
+
 def _dimensions(result: TransferResult) -> Section:
     trust = result.trust
     assert trust is not None
@@ -261,8 +271,8 @@ def _actions(result: TransferResult) -> Section:
     most = int(changes.argmax())
     rows = [("target action", "source action", "mean change", "correlation", "at its limit")] + [
         (
-            str(index),
-            str(partner),
+            action_names(result, partner, index)[1].removeprefix("action "),
+            action_names(result, partner, index)[0].removeprefix("action "),
             number(changes[index]),
             f"{correlation(source[:, partner], translated[:, index]):+.2f}",
             share((np.abs(translated[:, index]) > 0.99).mean()),
@@ -276,7 +286,7 @@ def _actions(result: TransferResult) -> Section:
         " dots on the diagonal are left as they were, and a spread around a line is what"
         " translation makes depend on the state.",
         finding=f"Actions, from -1 to 1, change by {number(changes.mean())} on average;"
-        f" target action {most} most ({number(changes[most])})",
+        f" target {action_names(result, 0, most)[1]} most ({number(changes[most])})",
         rows=rows,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from torch import Tensor, nn
 
@@ -10,6 +12,7 @@ from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.foreign.graph import ACTION, OBSERVATION, Graph
 from mcat.agents.policies.foreign.imported import ImportedPolicy
 from mcat.agents.policies.policy import Policy
+from mcat.datasets.cards import Card
 from mcat.errors import UsageError
 from mcat.translator.cycle.pair import CycleTranslator
 from mcat.translator.cycle.spaces import SpacesCycleTranslator
@@ -36,6 +39,7 @@ def draw(policy: Exportable) -> Graph:
         translator = policy.translator
         obs = graph.take(OBSERVATION, translator.observation_size)
         action = _translated(graph, translator, policy.policy, obs)
+        action = _from_unit(graph, translator.target_card, action)
         graph.give(ACTION, action, translator.action_size)
         return graph
     obs = graph.take(OBSERVATION, policy.observation_size)
@@ -119,14 +123,18 @@ def _shifted(graph: Graph, window: str, newest: str) -> str:
 
 
 def _translated(graph: Graph, translator: Translator, policy: object, obs: str) -> str:
-    """What a translator makes of a policy's actions."""
-    if isinstance(policy, ImportedPolicy) and (np.abs(policy.bounds) > 1).any():
-        raise UsageError("a translator takes actions in [-1, 1], and those of this policy are not")
+    """What a translator makes of a policy's actions, in [-1, 1]."""
+    card = translator.source_card
+    _require_bounds(policy, card)
+
+    def acted(seen: str) -> str:
+        return _to_unit(graph, card, _memoryless(graph, policy, seen))
+
     if isinstance(translator, LearnedTranslator):
-        action = _memoryless(graph, policy, obs)
+        action = acted(obs)
         return _learned(graph, translator, obs, action)
     if isinstance(translator, CycleTranslator):
-        psi, action = translator.networks.psi, _memoryless(graph, policy, obs)
+        psi, action = translator.networks.psi, acted(obs)
         parts = graph.network(psi.embed_obs, obs), graph.network(psi.embed_action, action)
         return graph.op("Tanh", graph.network(psi.trunk, graph.concat(*parts)))
     if isinstance(translator, StateTranslator):
@@ -136,12 +144,12 @@ def _translated(graph: Graph, translator: Translator, policy: object, obs: str) 
         stretched = graph.op("Mul", learned, graph.constant(scale.std))
         moved = graph.op("Add", graph.linear(obs, maps.guess_state_to_source), stretched)
         seen = _where(graph, scale.moves, moved, scale.mean)
-        action = _memoryless(graph, policy, seen)
+        action = acted(seen)
         inputs = graph.concat(_normal(graph, scale, seen), action)
         guess = graph.linear(action, maps.guess_action)
         return graph.clip(graph.op("Add", guess, graph.network(maps.action, inputs)), -1.0, 1.0)
     if isinstance(translator, SpacesCycleTranslator):
-        return _cycle_spaces(graph, translator, policy, obs)
+        return _cycle_spaces(graph, translator, acted, obs)
     raise UsageError(f"no way to export translators of kind {translator.kind}")
 
 
@@ -170,7 +178,39 @@ def _learned(graph: Graph, translator: LearnedTranslator, obs: str, action: str)
     return graph.op("Tanh", out)
 
 
-def _cycle_spaces(graph: Graph, translator: SpacesCycleTranslator, policy: object, obs: str) -> str:
+def _require_bounds(policy: object, card: Card | None) -> None:
+    """Refuse a policy whose actions may leave the bounds of the translator's source."""
+    if not isinstance(policy, ImportedPolicy):
+        return
+    known = card.limits if card is not None else None
+    low, high = (-1.0, 1.0) if known is None else known
+    if (policy.bounds.low < low).any() or (policy.bounds.high > high).any():
+        told = "[-1, 1]" if known is None else f"{known.low.tolist()} to {known.high.tolist()}"
+        raise UsageError(f"a translator takes actions in {told}, and those of this policy are not")
+
+
+def _to_unit(graph: Graph, card: Card | None, action: str) -> str:
+    limits = None if card is None else card.limits
+    if limits is None or limits.unit:
+        return action
+    half = (limits.high - limits.low) / 2
+    shifted = graph.op("Sub", action, graph.constant((limits.high + limits.low) / 2))
+    return graph.clip(graph.op("Div", shifted, graph.constant(half)), -1.0, 1.0)
+
+
+def _from_unit(graph: Graph, card: Card | None, action: str) -> str:
+    """Actions in the machine's own units, never outside its bounds."""
+    limits = None if card is None else card.limits
+    if limits is None or limits.unit:
+        return action
+    stretched = graph.op("Mul", action, graph.constant((limits.high - limits.low) / 2))
+    moved = graph.op("Add", stretched, graph.constant((limits.high + limits.low) / 2))
+    return graph.clip(moved, *limits.inner())
+
+
+def _cycle_spaces(
+    graph: Graph, translator: SpacesCycleTranslator, acted: Callable[[str], str], obs: str
+) -> str:
     states, actions = translator.networks.state_map, translator.networks.to_target
     scale = states.source_scale
     by_hand = _normal(graph, scale, graph.linear(obs, states.hand))
@@ -178,7 +218,7 @@ def _cycle_spaces(graph: Graph, translator: SpacesCycleTranslator, policy: objec
     mapped = graph.op("Mul", graph.op("Add", by_hand, correction), graph.constant(scale.moves))
     stretched = graph.op("Mul", mapped, graph.constant(scale.std))
     seen = graph.op("Add", stretched, graph.constant(scale.mean))
-    action = _memoryless(graph, policy, seen)
+    action = acted(seen)
     hand = graph.clip(graph.linear(action, actions.hand), -INSIDE, INSIDE)
     correction = graph.network(actions.correction, action)
     return graph.op("Tanh", graph.op("Add", graph.op("Atanh", hand), correction))

@@ -112,7 +112,9 @@ def compare(policy: AnyPolicy, content: bytes, path: StrPath) -> Agreement:
         signs = rng.choice(np.array([-NUDGE, NUDGE], np.float32), (NUDGES, *episodes.shape))
         nudged = [_actions(policy, episodes * (1 + each)) for each in signs]
         difference = float(np.abs(_actions(other, episodes) - wanted).max())
-        allowed = TOLERANCE + ROUNDINGS * float(np.abs(np.stack(nudged) - wanted).max())
+        # Actions in N·m or degrees are larger than those in [-1, 1], and so is their last bit.
+        size = max(1.0, float(np.abs(wanted).max()))
+        allowed = TOLERANCE * size + ROUNDINGS * float(np.abs(np.stack(nudged) - wanted).max())
         if not difference <= allowed:
             raise MismatchError(
                 f"{path} was not written: onnxruntime and torch differ by {difference:.1e} where"
@@ -174,10 +176,16 @@ def _notes(policy: Policy | ImportedPolicy | ContextPolicy | TransferredPolicy) 
     low, high = [-1.0] * owner.action_size, [1.0] * owner.action_size
     if isinstance(policy, ImportedPolicy):
         low, high = (side.tolist() for side in policy.bounds)
+    told: dict[str, Any] = {}
+    if isinstance(policy, TransferredPolicy) and (card := policy.translator.target_card):
+        told = card.to_metadata()
+        if rate := told.pop("rate_hz", None):
+            told["control_rate_hz"] = rate
     return {
         "mcat_version": __version__,
         "observation_size": owner.observation_size,
         "action_size": owner.action_size,
         "action_low": low,
         "action_high": high,
+        **told,
     }

@@ -19,7 +19,7 @@ def facts_of_task(task: Task) -> dict[str, Any]:
         simulation = simulate(task)
     except ImportError:
         return {}
-    facts: dict[str, Any] = {"control_rate_hz": round(1 / simulation.step_time, 6)}
+    facts: dict[str, Any] = {"control_rate_hz": simulation.rate_hz}
     # On a table and in a mirror, numbers are not those of joints in the order of the model.
     if task.on_table or task.params.get("view") == "mirror":
         return facts
