@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     "Who acts",
     click.option("--policy", callback=policy_name, metavar="NAME|FILE|MODULE:FUNCTION",
                  help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file "
-                 "or a run (default: mediocre; scripted on Meta-World)."),
+                 "or a run (default: mediocre; scripted on Meta-World, random on ids)."),
     translator_options,
     click.option("--noise", default="0", show_default=True, metavar="SIGMA|LOW,HIGH",
                  help="Gaussian noise on the actions; a range is drawn from per episode."),

@@ -20,8 +20,8 @@ from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
 from mcat.datasets.shards import Shard, ShardFolder, claim_shards, discard_shards
+from mcat.envs.lockstep import Lockstep, lockstep
 from mcat.envs.tasks import Task
-from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
@@ -71,7 +71,12 @@ class CollectConfig:
             raise UsageError(f"max_unstable must be between 0 and 1, got {self.max_unstable}")
 
     def round_size(self, collected: int) -> int:
-        """How many episodes the round has that begins after so many transitions."""
+        """How many episodes the round has that begins after so many transitions.
+
+        Where episodes end early, nobody knows how many will do.
+        """
+        if not self.task.own:
+            return self.envs
         return min(self.envs, math.ceil((self.steps - collected) / self.task.horizon))
 
     def has_same(self, shard: Shard) -> bool:
@@ -169,7 +174,7 @@ def _collect_shards(
     """Collects until the sealed shards hold `config.steps` transitions."""
     title = f"collecting {config.task.label()}"
     with (
-        closing(TaskVectorEnv([config.task] * config.envs, workers=workers)) as env,
+        closing(lockstep([config.task] * config.envs, workers)) as env,
         Progress(title, config.steps, done=shards.transitions, quiet=quiet) as progress,
     ):
         while shards.transitions < config.steps:
@@ -183,7 +188,7 @@ def _collect_shards(
 
 
 def _collect_shard(
-    env: TaskVectorEnv,
+    env: Lockstep,
     config: CollectConfig,
     policy: AnyPolicy | None,
     shards: ShardFolder,

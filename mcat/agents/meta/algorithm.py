@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # names of tasks and drivers need neither
     from torch import Tensor
 
     from mcat.datasets.rollout import Taken
-    from mcat.envs.vector import TaskVectorEnv
+    from mcat.envs.lockstep import Lockstep
 
 RANDOM, SHARED = "random", "shared"
 """Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
@@ -46,7 +46,7 @@ class TaskSet:
     action_size: int
     horizon: int
     delay: int
-    make: Callable[[Sequence[int]], TaskVectorEnv]
+    make: Callable[[Sequence[int]], Lockstep]
     can_succeed: bool = False
 
     @property
@@ -60,10 +60,10 @@ class TaskSet:
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]
 
-        def make(numbers: Sequence[int]) -> TaskVectorEnv:
-            from mcat.envs.vector import TaskVectorEnv
+        def make(numbers: Sequence[int]) -> Lockstep:
+            from mcat.envs.lockstep import lockstep
 
-            return TaskVectorEnv([tasks[i] for i in numbers])
+            return lockstep([tasks[i] for i in numbers])
 
         names = tuple(task.replace(delay=1).label(*family.varies) for task in tasks)
         return cls(
