@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 @group(
     "Where to act",
     task_options(required=False),
-    click.option("--family", "family_name", metavar="NAME",
-                 help="Collect every task of a family."),
+    click.option("--family", "family_name", metavar="NAME|FILE|MODULE:FUNCTION",
+                 help="Collect every task of a family, also one of your own (FILE.toml)."),
     click.option("--split", default="train", show_default=True,
                  type=click.Choice(["train", "test", "all"]),
                  help="Which tasks of the family."),

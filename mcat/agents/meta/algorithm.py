@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Family, Task
+from mcat.errors import UsageError
 from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
 
@@ -35,6 +36,7 @@ class TaskSet:
     Attributes:
         train: Names of the tasks to learn.
         test: Names of those that are only looked at.
+        horizon: Steps of an episode at most.
         delay: Steps between two payments of reward.
         make: Environments in lockstep for tasks by number, the training tasks first.
         can_succeed: Whether `info["success"]` says after each step if a task is at its goal.
@@ -56,9 +58,20 @@ class TaskSet:
 
     @classmethod
     def of(cls, family: Family) -> TaskSet:
-        """The tasks of a family."""
+        """The tasks of a family.
+
+        Raises:
+            UsageError: if they do not share horizon and delay.
+        """
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]
+        for task in tasks:
+            if (task.horizon, task.delay) != (first.horizon, first.delay):
+                raise UsageError(
+                    f"the tasks of {family.name} must share horizon and delay: {task.label()} has"
+                    f" {task.horizon} and {task.delay}, {first.label()} {first.horizon} and"
+                    f" {first.delay}"
+                )
 
         def make(numbers: Sequence[int]) -> Lockstep:
             from mcat.envs.lockstep import lockstep
@@ -103,8 +116,12 @@ class Round:
         return self.episodes.episode_returns()
 
     def paces(self, horizon: int) -> NDArray[np.float64]:
-        """What each would have earned in `horizon` steps, at the pace of those it was given."""
-        return self.returns * (horizon / self.episodes.lengths)
+        """What each would have earned in `horizon` steps, at the pace of those it was given.
+
+        One that ended by itself would have earned no more.
+        """
+        ended = self.episodes.transitions(self.episodes.episode_ends - 1).terminals > 0
+        return self.returns * np.where(ended, 1.0, horizon / self.episodes.lengths)
 
 
 class Algorithm(Protocol):
