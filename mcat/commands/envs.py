@@ -16,12 +16,11 @@ from mcat.commands.options import (
     translator_options,
 )
 from mcat.commands.tables import print_table
-from mcat.envs.families import FAMILIES, family
+from mcat.envs.families import FAMILIES, family, names_family
 from mcat.envs.gym_robots import is_gym_id
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import CannotCreateError, UsageError, unknown
-from mcat.own_code import names_code
 from mcat.reports.tables import family_rows, page, parameter_rows, robot_rows
 from mcat.types import AnyPolicy
 
@@ -56,7 +55,7 @@ def show(name: str, as_json: bool) -> None:
     """Show a robot's parameters or a family's tasks."""
     if name.lower() in ROBOTS:
         _show_robot(ROBOTS[name.lower()], as_json)
-    elif name in FAMILIES or name.endswith(".toml") or names_code(name):
+    elif names_family(name):
         _show_family(family(name), as_json)
     else:
         raise unknown("robot or family", name, [*ROBOTS, *FAMILIES])
@@ -111,11 +110,13 @@ def check(names: tuple[str, ...], seed: int) -> int:
     failures = 0
     for name in names or tuple(ROBOTS):
         robot = ROBOTS.get(name.lower())
-        if robot is None and not is_gym_id(name):
-            found = check_family(family(name), seed=seed)
-        else:
+        if robot is not None or is_gym_id(name):
             env_id = name if robot is None else robot.env_id
             found = {env_id: check_env_id(env_id, seed=seed)}
+        elif names_family(name):
+            found = check_family(family(name), seed=seed)
+        else:
+            raise unknown("robot or family", name, [*ROBOTS, *FAMILIES])
         failures += any(item.problems for item in found.values())
         for title, item in found.items():
             click.echo(f"{'FAIL' if item.problems else 'ok  '} {title}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError, unknown
+from mcat.own_code import names_code
 
 
 def _vary(robot: str, parameter: str, values: Sequence[Any], **fixed: Any) -> tuple[Task, ...]:
@@ -129,6 +130,11 @@ def family(name: str) -> Family:
     if found is None:
         raise unknown("family", name, FAMILIES)
     return found
+
+
+def names_family(name: str) -> bool:
+    """Whether it is the name of a family, or has the form of one of one's own."""
+    return name in FAMILIES or name.endswith(".toml") or names_code(name)
 
 
 def has_mirror_images(chosen: Family) -> bool:

@@ -67,8 +67,8 @@ class Task:
             if own:
                 _robot(name).parameter(parameter)  # raises if the robot does not have it
             elif parameter not in {p.name for p in PHYSICS}:
-                known = [p.name for p in PHYSICS]
-                raise unknown(f"parameter of {name} (an argument of its own?)", parameter, known)
+                told = unknown(f"parameter of {name}", parameter, [p.name for p in PHYSICS])
+                raise UsageError(f"{told} (those of gymnasium.make go by --env-arg or arguments)")
         values = (p.check(parameters.get(p.name, p.default)) for p in declared)
         if horizon is not None:
             horizon = _count("horizon", horizon)
