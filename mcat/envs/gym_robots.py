@@ -1,8 +1,9 @@
 """Robots that mcat does not declare: any gymnasium id with Box spaces, with our wrappers on top.
 
-An id is looked up, and its module imported, only when its sizes are asked for or it is made: a file
-that names one is read without running anything. A module in front of an id, as in `arm:Arm-v0`, is
-imported only if somebody typed it, or if MCAT_MODULES allows it.
+An id is looked up only when its sizes are asked for or it is made: a file that names one is read
+without running anything. Of a task in a file, nobody here may have heard: a module in front of its
+id, as in `arm:Arm-v0`, is not imported, and arguments that are text, such as a path, are not passed
+on, unless the same was typed here or MCAT_TRUST_FILES=1 says that the file is one's own.
 """
 
 from __future__ import annotations
@@ -103,9 +104,26 @@ def is_gym_id(name: object) -> bool:
     return isinstance(name, str) and _ID.fullmatch(name) is not None
 
 
+def file_safe(text: str) -> str:
+    """JSON as part of a file's name."""
+    return re.sub(r"[^\w.-]+", "_", text).strip("_")
+
+
 def short_name(env_id: str) -> str:
     """An id as part of a file's name: no module, no version."""
     return re.sub(r"[^\w.]+", "_", env_id.rpartition(":")[2].rpartition("-v")[0])
+
+
+_TYPED: set[str] = set()  # arguments with text in them that came from no file
+
+
+def trust_arguments(arguments: tuple[tuple[str, str], ...]) -> None:
+    """Allow arguments that are text, because somebody typed them."""
+    _TYPED.update(value for _, value in arguments if '"' in value)
+
+
+def _trusts_files() -> bool:
+    return os.environ.get("MCAT_TRUST_FILES") == "1"
 
 
 def allow_module(env_id: str) -> None:
@@ -246,10 +264,10 @@ def _registered(env_id: str) -> Any:
 
     module, _, name = env_id.rpartition(":")
     if module and module not in sys.modules:
-        if module not in os.environ.get("MCAT_MODULES", "").split(","):
+        if not _trusts_files():
             raise UsageError(
-                f"{env_id} is in the module {module}, which is imported only if you ask for it:"
-                f" set MCAT_MODULES={module} (in Python: import {module})"
+                f"{env_id} is in the module {module}, which a file may not import: if it is yours,"
+                f" set MCAT_TRUST_FILES=1 (in Python: import {module})"
             )
         import_module("environment", env_id)
     if name.startswith(_OLD_GYM):
@@ -270,6 +288,12 @@ def _bare(env_id: str, arguments: tuple[tuple[str, str], ...], **kwargs: Any) ->
     import gymnasium as gym
 
     name = _registered(env_id).id
+    strange = [key for key, value in arguments if '"' in value and value not in _TYPED]
+    if strange and not _trusts_files():
+        raise UsageError(
+            f"{env_id} has arguments that are text, which a file may not choose"
+            f" ({', '.join(strange)}): if it is yours, set MCAT_TRUST_FILES=1"
+        )
     given = {key: json.loads(value) for key, value in arguments}
     try:
         env: Env = gym.make(name, disable_env_checker=True, **given, **kwargs)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mcat.envs.gym_robots import (
     PHYSICS,
+    file_safe,
     frozen_arguments,
     inspected,
     is_gym_id,
     make_env,
     short_name,
     stock_horizon,
+    trust_arguments,
 )
 from mcat.envs.robots import ROBOTS, Parameter, Robot, Value, as_text, robot
 from mcat.errors import UsageError, short, unknown
@@ -55,6 +56,19 @@ class Task:
         delay: int = 1,
         horizon: int | None = None,
         arguments: Mapping[str, Any] | None = None,
+        **parameters: Any,
+    ) -> None:
+        self._fill(robot, delay=delay, horizon=horizon, arguments=arguments, **parameters)
+        trust_arguments(self.frozen)
+
+    def _fill(
+        self,
+        /,
+        robot: str,
+        *,
+        delay: Any = 1,
+        horizon: Any = None,
+        arguments: Any = None,
         **parameters: Any,
     ) -> None:
         name, declared = _declared(robot)
@@ -149,7 +163,7 @@ class Task:
         for name, value in self.params.items():
             if name in self.changes or name in always:
                 parts.append(f"{name}{as_text(value).replace(',', '_').replace('=', '')}")
-        parts += [f"{name}{_file_safe(value)}" for name, value in self.frozen]
+        parts += [f"{name}{file_safe(value)}" for name, value in self.frozen]
         if self.delay > 1:
             parts.append(f"delay{self.delay}")
         if self.own and self.horizon != self.spec.horizon:  # else nobody here may know its own
@@ -186,7 +200,9 @@ class Task:
         """The task that `to_dict` described."""
         if not isinstance(data, dict) or "robot" not in data:
             raise UsageError(f"a task needs a 'robot', got {short(data)}")
-        return cls(**data)
+        task = cls.__new__(cls)  # a file may say so, and be trusted less than who calls `Task`
+        task._fill(**data)
+        return task
 
     def to_json(self) -> str:
         """`to_dict` as text."""
@@ -308,11 +324,6 @@ def _plain(value: Value) -> Any:
     if not isinstance(value, tuple):
         return value
     return dict(value) if isinstance(value[0], tuple) else list(value)
-
-
-def _file_safe(text: str) -> str:
-    """JSON as part of a file's name."""
-    return re.sub(r"[^\w.-]+", "_", text).strip("_")
 
 
 def _count(name: str, value: Any) -> int:

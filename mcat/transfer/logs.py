@@ -229,7 +229,7 @@ def _task(
     """The task a file names, checked as if typed in; no other part of a file makes an env.
 
     A robot that is not mcat's may be nobody's here: then it is a machine that cannot be simulated,
-    and a note says why. Nor shall a file choose another one to read, by an argument that is text.
+    and a note says why.
     """
     if metadata.get("task") is None:
         return None, ()
@@ -237,13 +237,10 @@ def _task(
         task = Task.from_dict(metadata["task"])
     except (ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{file}: its task is none of mcat's ({error})") from error
-    why = f"{file}: its machine cannot be simulated here"
-    if any('"' in value for _, value in task.frozen):
-        return None, (f"{why}: it has arguments that are text, which a file may not choose",)
     try:
         spec = task.spec
     except UsageError as error:
-        return None, (f"{why}: {error}",)
+        return None, (f"{file}: its machine cannot be simulated here: {error}",)
     if (spec.observation_size, spec.action_size) != (
         store.observation_size,
         store.action_size,

@@ -88,7 +88,7 @@ MISTAKES = {
     "ours": ("ant", {"arguments": {"x": 1}}, "takes parameters, no arguments"),
     "no time limit": ("Endless-v0", {}, "has no time limit: give a horizon"),
     "no MuJoCo": ("Count-v0", {"mass": 2}, "PerturbPhysics needs a MuJoCo environment"),
-    "a module nobody asked for": ("antigravity:X-v0", {}, "set MCAT_MODULES=antigravity"),
+    "a module nobody asked for": ("antigravity:X-v0", {}, "which a file may not import"),
     "another library": ("GymV26Environment-v0", {"horizon": 5}, "is another library's"),
 }
 
@@ -108,13 +108,26 @@ def test_a_task_in_a_file_imports_nothing(monkeypatch):
 
     task = Task.from_dict({"robot": "this:X-v0", "horizon": 5})
     assert task.label() == "x"
-    with pytest.raises(UsageError, match="MCAT_MODULES=this"):
+    with pytest.raises(UsageError, match="which a file may not import"):
         _ = task.spec
     assert "this" not in sys.modules
-    monkeypatch.setenv("MCAT_MODULES", "json.tool")
+    monkeypatch.setenv("MCAT_TRUST_FILES", "1")
     with pytest.raises(UsageError, match=r"unknown robot or gymnasium id 'json\.tool:X-v0'"):
         _ = Task("json.tool:X-v0", horizon=5).spec
     assert "json.tool" in sys.modules
+
+
+def test_a_task_in_a_file_chooses_no_text(monkeypatch):
+    """A path to read, say: not before somebody typed the same."""
+    description = {"robot": "Count-v0", "arguments": {"fault": "strange"}, "horizon": 5}
+    task = Task.from_dict(description)
+    with pytest.raises(UsageError, match="text, which a file may not choose"):
+        task.make()
+    monkeypatch.setenv("MCAT_TRUST_FILES", "1")
+    task.make()
+    monkeypatch.delenv("MCAT_TRUST_FILES")
+    assert Task("Count-v0", arguments={"fault": "strange"}, horizon=5) == task
+    task.replace(delay=3).make()
 
 
 # --- in lockstep --------------------------------------------------------------------------------

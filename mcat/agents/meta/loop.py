@@ -168,14 +168,10 @@ class MetaTrainer:
         successes: list[bool] = []
         steps = np.zeros(len(drivers), dtype=np.int64)
         seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
-        pieces = endless_pieces(
-            self.config.episode_lengths,
-            horizon=self.task_set.horizon,
-            delay=self.task_set.delay,
-            seed=seed,
-        )
-        for length, piece in pieces:
-            acting = steps < self.task_set.horizon
+        limits = self.config.episode_lengths
+        horizon, delay = self.task_set.horizon, self.task_set.delay
+        for length, piece in endless_pieces(limits, horizon=horizon, delay=delay, seed=seed):
+            acting = steps < horizon
             if not acting.any():
                 break
             reached = np.zeros(len(drivers), dtype=bool)
