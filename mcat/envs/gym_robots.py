@@ -219,7 +219,9 @@ def make_env(task: Task, **kwargs: Any) -> Env:
         StabilityGuard,
     )
 
-    env = _bare(task.robot, task.frozen, max_episode_steps=task.horizon, **kwargs)
+    env = _bare(
+        task.robot, frozen_arguments(task.arguments), max_episode_steps=task.horizon, **kwargs
+    )
     changes: dict[str, Any] = dict(task.changes)
     bodies, joints = changes.pop("cripple", ()), changes.pop("mask", ())
     if changes:

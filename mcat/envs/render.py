@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -70,7 +71,7 @@ def film(
 
     Without a policy the robot stands still (all actions zero).
     """
-    env = task.make(render_mode="rgb_array", width=width, height=height)
+    env = _stage(task, width, height)
     try:
         observation, _ = env.reset(seed=seed)
         idle = np.zeros(task.spec.action_size)
@@ -84,6 +85,17 @@ def film(
                 return
     finally:
         env.close()
+
+
+def _stage(task: Task, width: int, height: int) -> Any:
+    """An environment to picture; not every robot lets one choose the size."""
+    look = {"render_mode": "rgb_array", "width": width, "height": height}
+    try:
+        return task.make(**look)
+    except UsageError as error:
+        if task.own or not re.search("'(width|height)'", str(error)):
+            raise
+    return task.make(render_mode="rgb_array")
 
 
 def _frame(env: Any) -> Frame:

@@ -46,7 +46,7 @@ class Task:
     delay: int
     horizon: int
     _values: tuple[Value, ...] = field(compare=True)
-    frozen: tuple[tuple[str, str], ...] = ()  # `arguments`, each in JSON
+    _arguments: tuple[tuple[str, str], ...] = ()  # each in JSON
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Task:
         **parameters: Any,
     ) -> None:
         self._fill(robot, delay=delay, horizon=horizon, arguments=arguments, **parameters)
-        trust_arguments(self.frozen)
+        trust_arguments(self._arguments)
 
     def _fill(
         self,
@@ -92,7 +92,7 @@ class Task:
         object.__setattr__(self, "delay", _count("delay", delay))
         object.__setattr__(self, "horizon", horizon)
         object.__setattr__(self, "_values", tuple(values))
-        object.__setattr__(self, "frozen", frozen_arguments(arguments))
+        object.__setattr__(self, "_arguments", frozen_arguments(arguments))
 
     @property
     def own(self) -> bool:
@@ -102,7 +102,7 @@ class Task:
     @property
     def spec(self) -> Robot:
         """The declaration of this task's robot; one that is not mcat's is made to find it out."""
-        return ROBOTS[self.robot] if self.own else inspected(self.robot, self.frozen)
+        return ROBOTS[self.robot] if self.own else inspected(self.robot, self._arguments)
 
     @property
     def on_table(self) -> bool:
@@ -112,7 +112,7 @@ class Task:
     @property
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments of `gymnasium.make`, besides the parameters of mcat."""
-        return {name: json.loads(value) for name, value in self.frozen}
+        return {name: json.loads(value) for name, value in self._arguments}
 
     @property
     def params(self) -> dict[str, Value]:
@@ -163,7 +163,7 @@ class Task:
         for name, value in self.params.items():
             if name in self.changes or name in always:
                 parts.append(f"{name}{as_text(value).replace(',', '_').replace('=', '')}")
-        parts += [f"{name}{file_safe(value)}" for name, value in self.frozen]
+        parts += [f"{name}{file_safe(value)}" for name, value in self._arguments]
         if self.delay > 1:
             parts.append(f"delay{self.delay}")
         if self.own and self.horizon != self.spec.horizon:  # else nobody here may know its own
@@ -189,7 +189,7 @@ class Task:
             data[name] = _plain(value)
         if self.delay > 1:
             data["delay"] = self.delay
-        if self.frozen:
+        if self._arguments:
             data["arguments"] = self.arguments
         if not self.own or self.horizon != self.spec.horizon:
             data["horizon"] = self.horizon

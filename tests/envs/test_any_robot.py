@@ -1,11 +1,14 @@
 """Robots that are not mcat's: any gymnasium id, with early ends, in lockstep and one by one."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 import tests.count_env  # noqa: F401  (registers Count-v0)
+from mcat.agents import CrossQConfig, TrainConfig, train
 from mcat.agents.evaluation import episode_outcomes
 from mcat.agents.single.episode import Episode
 from mcat.datasets.collect import CollectConfig, collect
@@ -14,6 +17,7 @@ from mcat.datasets.rollout import roll_out
 from mcat.envs import Task, TaskVectorEnv, in_lockstep
 from mcat.envs.lockstep import AnyRobots, lockstep
 from mcat.errors import UsageError
+from mcat.tensor_files import content_digest
 from tests.count_env import Count
 
 
@@ -250,6 +254,33 @@ def test_a_collection_of_short_episodes_is_resumed_to_the_same(tmp_path):
     assert (one.num_episodes, other.num_episodes) == (15, 6)
     rows = slice(0, len(other))
     assert np.array_equal(one.actions[rows], other.actions)
+
+
+def test_a_vector_of_ones_own_collects_the_same_bytes(tmp_path):
+    config = CollectConfig(task=count(7, delay=3), steps=60, envs=4, seed=3)
+    collect(config, None, tmp_path / "own.h5", quiet=True)
+    vector = in_lockstep(SyncVectorEnv([config.task.make] * 4), 20)
+    for _ in range(2):  # it is left open
+        collect(config, None, tmp_path / "vector.h5", env=vector, overwrite=True, quiet=True)
+    assert (tmp_path / "own.h5").read_bytes() == (tmp_path / "vector.h5").read_bytes()
+    with pytest.raises(UsageError, match=r"\(4, 20, \(3,\), \(1,\)\), its config says \(9, 20"):
+        collect(replace(config, envs=9), None, tmp_path / "x.h5", env=vector, quiet=True)
+
+
+def test_a_run_on_another_robot_goes_on_exactly_from_the_middle_of_an_episode(tmp_path):
+    """Walkers fall after 20 steps or so: step 100 is within an episode."""
+    config = TrainConfig(
+        task=Task("Walker2d-v5", mass=1.5, delay=5, horizon=200), steps=160, start_steps=40,
+        evaluate_every=80, evaluation_episodes=2, batch_size=16,
+        crossq=CrossQConfig(hidden=(16, 16)),
+    )  # fmt: skip
+    train(config, tmp_path / "whole", quiet=True)
+    train(replace(config, steps=100), tmp_path / "stopped", quiet=True)
+    train(config, tmp_path / "stopped", resume=True, quiet=True)
+    whole, stopped = (
+        content_digest(tmp_path / name / "policy-160.safetensors") for name in ("whole", "stopped")
+    )
+    assert whole == stopped
 
 
 @pytest.mark.parametrize(("ends_at", "terminal"), [(4, True), (20, True), (None, False)])
