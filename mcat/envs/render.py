@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
-from mcat.errors import MissingInputError, UsageError, install
+from mcat.errors import MissingInputError, UsageError, install, printable
 from mcat.types import AnyPolicy, started
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ def _frame(env: Any) -> Frame:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="glfw")
             return np.asarray(env.render(), dtype=np.uint8)
+    except DependencyNotInstalled as error:  # of a robot that is not mcat's
+        raise MissingInputError(f"this robot cannot be pictured: {printable(error)}") from error
     except (RuntimeError, ImportError, AttributeError, mujoco.FatalError) as error:
         raise no_gl() from error
 
