@@ -36,7 +36,7 @@ mine = Family(
     train=(cheetah(0.15), cheetah(0.25), cheetah(0.35)),
     test=(cheetah(0.45),),
 )
-# In every script that makes, resumes or opens a run of it; commands know only what is packaged.
+# By this name scripts know it; commands take a file (any_robot.py) or `module:function`.
 FAMILIES[mine.name] = mine
 
 trial = PRESETS["smoke"]

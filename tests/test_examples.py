@@ -59,6 +59,22 @@ def test_own_family(tmp_path):
     assert "the policy on halfcheetah-armature1.2" in text
 
 
+@pytest.mark.slow
+def test_any_robot(tmp_path):
+    """From its check to one policy for several: walkers fall, and every command takes that."""
+    text = printed("any_robot.py", tmp_path)
+    assert text.count("random episodes end by themselves") == 4  # of each walker
+    assert "FAIL" not in text
+    assert "stock/policy-1200.safetensors" in text
+    assert len(re.findall(r"^logs/walker2d-mass[\d.]+-healthy_reward0\.5-delay10\.h5$", text,
+                          flags=re.MULTILINE)) == 4  # fmt: skip
+    transitions, episodes = re.search(r": ([\d,]+) transitions in (\d+) episodes", text).groups()
+    assert int(transitions.replace(",", "")) >= 1500
+    assert int(episodes) > 15  # 100 steps each, if none had fallen
+    assert re.search(r"^heavier$", text, flags=re.MULTILINE)
+    assert re.search(r"^walkers/policy\.safetensors +-?[\d.]+", text, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
 def test_every_example_is_listed_and_short(path):
     assert f"({path.name})" in (ROOT / "examples" / "README.md").read_text()

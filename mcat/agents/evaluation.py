@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Env
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from mcat.agents.limits import require_room
 from mcat.agents.returns import Returns
+from mcat.envs.lockstep import Lockstep, in_lockstep, lockstep
 from mcat.envs.tasks import Task
-from mcat.envs.vector import TaskVectorEnv
 from mcat.progress import Progress
 from mcat.types import AnyPolicy, started
 
@@ -55,7 +57,7 @@ class Evaluator:
 
     def __init__(self, task: Task, episodes: int, seed: int, workers: int = 1) -> None:
         require_room(task, episodes)
-        self._env = TaskVectorEnv([task] * episodes, workers=workers)
+        self._env = lockstep([task] * episodes, workers)
         self._seed = seed
 
     def returns(
@@ -82,12 +84,16 @@ class Evaluator:
 
 
 def episode_outcomes(
-    env: TaskVectorEnv,
+    env: Lockstep | VectorEnv[Any, Any, Any] | Env[Any, Any],
     policy: AnyPolicy,
     seed: int,
     on_observation: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> Outcomes:
-    """What comes out of one episode in each sub-environment; see `Evaluator.outcomes`."""
+    """What comes out of one episode in each sub-environment; see `Evaluator.outcomes`.
+
+    Any environment of gymnasium will do, or a vector of them.
+    """
+    env = in_lockstep(env)
     obs, _ = env.reset(seed=seed, options={"park": True})
     act = started(policy)
     returns = np.zeros(env.num_envs)

@@ -7,8 +7,9 @@ so values go on behind it.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -61,3 +62,23 @@ def cut(limits: Sequence[int], *, horizon: int, delay: int, rng: np.random.Gener
         lengths.append(length)
         left -= length
     return lengths
+
+
+def endless_pieces(
+    limits: Sequence[int] | None, *, horizon: int, delay: int, seed: np.random.SeedSequence
+) -> Iterator[tuple[int, np.random.SeedSequence]]:
+    """Lengths and seeds of episodes: a horizon in all, then another one, for those that end early.
+
+    Args:
+        limits: As `cut` takes them; None for whole episodes.
+        horizon: Steps of a whole episode.
+        delay: Steps between two payments.
+        seed: All lengths and seeds follow from it.
+    """
+    rng = None if limits is None else np.random.default_rng(seed.spawn(1)[0])
+    lengths = [horizon]
+    for again in itertools.count():
+        if limits is not None and rng is not None:
+            lengths = cut(limits, horizon=horizon, delay=delay, rng=rng)
+        alone = len(lengths) == 1 and not again
+        yield from zip(lengths, [seed] if alone else seed.spawn(len(lengths)), strict=True)

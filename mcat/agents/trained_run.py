@@ -11,7 +11,7 @@ from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.policy import Policy, load_policy
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
-from mcat.envs.families import family, with_mirror_images
+from mcat.envs.families import family, has_mirror_images, with_mirror_images
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 
@@ -69,10 +69,11 @@ def _tasks(record: RunRecord) -> tuple[Task, ...]:
             )
         return (Task.from_dict(record.config["task"]),)
     try:
-        found = family(record.family).replace(delay=record.delay, horizon=record.horizon)
+        found = record.own_family or family(record.family)
+        found = found.replace(delay=record.delay, horizon=record.horizon)
     except UsageError as error:
         raise DataError(f"{record.folder}: {error}") from error
-    if record.config.get("mirror") is not False and "cripple" in found.varies:
+    if record.config.get("mirror") is not False and has_mirror_images(found):
         mirrored = with_mirror_images(found)  # unknown to runs of earlier versions
         found = mirrored if len(mirrored.tasks) == len(record.tasks) else found
     if TaskSet.of(found).names != record.tasks:

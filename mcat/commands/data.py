@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 @group(
     "Where to act",
     task_options(required=False),
-    click.option("--family", "family_name", metavar="NAME",
-                 help="Collect every task of a family."),
+    click.option("--family", "family_name", metavar="NAME|FILE|MODULE:FUNCTION",
+                 help="Collect every task of a family, also one of your own (FILE.toml)."),
     click.option("--split", default="train", show_default=True,
                  type=click.Choice(["train", "test", "all"]),
                  help="Which tasks of the family."),
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     "Who acts",
     click.option("--policy", callback=policy_name, metavar="NAME|FILE|MODULE:FUNCTION",
                  help="Who acts: mediocre, good, random, scripted, scripted:ROBOT, a policy file "
-                 "or a run (default: mediocre; scripted on Meta-World)."),
+                 "or a run (default: mediocre; scripted on Meta-World, random on ids)."),
     translator_options,
     click.option("--noise", default="0", show_default=True, metavar="SIGMA|LOW,HIGH",
                  help="Gaussian noise on the actions; a range is drawn from per episode."),

@@ -16,7 +16,8 @@ from mcat.commands.options import (
     translator_options,
 )
 from mcat.commands.tables import print_table
-from mcat.envs.families import FAMILIES, family
+from mcat.envs.families import FAMILIES, family, names_family
+from mcat.envs.gym_robots import is_gym_id
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import CannotCreateError, UsageError, unknown
@@ -52,10 +53,10 @@ def list_envs(as_json: bool, as_markdown: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(name: str, as_json: bool) -> None:
     """Show a robot's parameters or a family's tasks."""
-    if name in FAMILIES:
-        _show_family(family(name), as_json)
-    elif name.lower() in ROBOTS:
+    if name.lower() in ROBOTS:
         _show_robot(ROBOTS[name.lower()], as_json)
+    elif names_family(name):
+        _show_family(family(name), as_json)
     else:
         raise unknown("robot or family", name, [*ROBOTS, *FAMILIES])
 
@@ -67,11 +68,15 @@ def _show_family(item: Family, as_json: bool) -> None:
     click.echo(f"{item.title}{f' ({item.note})' if item.note else ''}")
     rows: list[tuple[str, ...]] = [("split", "task", "gymnasium id", "keyword arguments")]
     rows += [
-        (split, task.label(item.varies[0]), task.spec.env_id, json.dumps(task.kwargs()))
+        (split, task.label(item.varies[0]), _env_id(task), json.dumps(task.kwargs()))
         for split in ("train", "test")
         for task in item.split(split)
     ]
     print_table(item.name, rows)
+
+
+def _env_id(task: Task) -> str:
+    return task.spec.env_id if task.own else task.robot
 
 
 def _show_robot(robot: Robot, as_json: bool) -> None:
@@ -93,26 +98,41 @@ def _show_robot(robot: Robot, as_json: bool) -> None:
 @click.argument("names", nargs=-1)
 @click.option("--seed", default=0, show_default=True, help="Seed of the rollouts.")
 def check(names: tuple[str, ...], seed: int) -> int:
-    """Check robots, or any gymnasium ids: API, seeding, spaces, specs, vectorisation.
+    """Check robots, gymnasium ids, or families: do they keep the promises that training needs?
 
-    Without NAMES every robot is checked.
+    NAMES are robots, ids such as Walker2d-v5, families, FILE.toml or MODULE:FUNCTION; without any
+    every robot is checked. Of robots and ids: API, seeding, spaces, specs, vectorisation, and when
+    episodes end; of families every task, and whether what varies changes anything.
     """
     from mcat.envs.check import check_env_id
+    from mcat.envs.promises import check_family
 
     failures = 0
     for name in names or tuple(ROBOTS):
-        env_id = ROBOTS[name.lower()].env_id if name.lower() in ROBOTS else name
-        problems = check_env_id(env_id, seed=seed)
-        failures += bool(problems)
-        click.echo(f"{'FAIL' if problems else 'ok  '} {env_id}")
-        for problem in problems:
-            click.echo(f"     {problem}")
+        robot = ROBOTS.get(name.lower())
+        if robot is not None or is_gym_id(name):
+            env_id = name if robot is None else robot.env_id
+            found = {env_id: check_env_id(env_id, seed=seed)}
+        elif names_family(name):
+            found = check_family(family(name), seed=seed)
+        else:
+            raise unknown("robot or family", name, [*ROBOTS, *FAMILIES])
+        failures += any(item.problems for item in found.values())
+        for title, item in found.items():
+            click.echo(f"{'FAIL' if item.problems else 'ok  '} {title}")
+            for line in (*item.problems, *(f"note: {note}" for note in item.notes)):
+                click.echo(f"     {line}")
     return 1 if failures else 0
 
 
 @click.command()
 @task_options(required=False)
-@click.option("--family", "family_name", help="Picture every task of a family side by side.")
+@click.option(
+    "--family",
+    "family_name",
+    metavar="NAME|FILE|MODULE:FUNCTION",
+    help="Picture every task of a family side by side.",
+)
 @click.option("--gallery", is_flag=True, help="Picture every robot side by side.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help=".png, .gif or .mp4")
 @click.option("--steps", default=None, type=click.IntRange(0, 100_000), metavar="N",

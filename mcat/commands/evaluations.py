@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from mcat.agents.policies.foreign.own_code import names_code
 from mcat.agents.policies.names import LEVELS, NAMES, packaged_path, source_policy_name
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import policy_file, read_record
@@ -21,6 +20,7 @@ from mcat.config import require_same
 from mcat.envs.tasks import Task
 from mcat.errors import CannotCreateError, DataError, RetryError, UsageError, unknown
 from mcat.formats import require_format, stamp
+from mcat.own_code import names_code
 from mcat.provenance import note_other_code, provenance
 from mcat.safe_io import ensure_writable_output, is_file, read_json, sha256_of, write_json
 from mcat.tensor_files import content_digest

@@ -117,10 +117,10 @@ def _policy(name: str, task: Task | None) -> Found:
     """A policy in a file, with what is known of it."""
     from mcat.agents.policies.foreign.machine import facts_of_family, facts_of_task
     from mcat.agents.policies.foreign.onnx_policy import OnnxPolicy
-    from mcat.agents.policies.foreign.own_code import names_code
     from mcat.agents.policies.names import LEVELS, find_policy, open_policy, packaged_path
     from mcat.agents.policies.policy import Policy
     from mcat.agents.runs.record import policy_file
+    from mcat.own_code import names_code
     from mcat.tensor_files import content_digest
 
     if names_code(name):

@@ -43,8 +43,9 @@ PRESET_NOTES = {
 FAMILY = Setting(
     "--family",
     "family",
-    "NAME",
-    "What to learn (default: halfcheetah-armature); see mcat envs list.",
+    "NAME|FILE|MODULE:FUNCTION",
+    "What to learn: one of mcat envs list, or your own in FILE.toml (default: "
+    "halfcheetah-armature).",
 )
 SCHEDULE = (
     Setting("--steps", "steps", "N", "Environment steps of all tasks together."),
@@ -208,7 +209,7 @@ def _run_name(preset: str, config: MetaTrainConfig) -> str:
 
     usual, ours = flatten(to_json(PRESETS[preset])), flatten(to_json(config))
     parts = name_parts(EXPERIMENTS, usual, ours, IN_NO_NAME)
-    return "-".join([config.family, preset, *parts, f"seed{config.seed}"])
+    return "-".join([config.tasks.name, preset, *parts, f"seed{config.seed}"])
 
 
 def _report(result: MetaTrainResult, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import click
 
+from mcat.envs.gym_robots import PHYSICS, allow_module, is_gym_id
 from mcat.envs.robots import ROBOTS
 from mcat.envs.tasks import Task
 from mcat.errors import MissingInputError, UsageError, no_name_or_file
@@ -46,29 +48,61 @@ def map_name(context: click.Context, option: click.Parameter, value: str | None)
 
 
 def _owners() -> dict[str, list[str]]:
-    """Which robots have which parameter."""
+    """Which of mcat's robots have which parameter; none those of gymnasium's robots alone."""
     owners: dict[str, list[str]] = {}
     for robot in ROBOTS.values():
         for parameter in robot.parameters:
             owners.setdefault(parameter.name, []).append(robot.name)
-    return owners
+    return owners | {name: [] for name in _PHYSICS if name not in owners}
+
+
+_PHYSICS = {parameter.name: parameter for parameter in PHYSICS}
+
+
+def _help(name: str, robots: list[str]) -> str:
+    """What a parameter does, of which robots."""
+    lines = []
+    if robots:
+        parameter = ROBOTS[robots[0]].parameter(name)
+        suites = {ROBOTS[robot].suite for robot in robots}
+        where = "Meta-World" if len(robots) > 1 and suites == {"metaworld"} else ", ".join(robots)
+        lines.append(f"{where}: {parameter.help} ({parameter.describe()}).")
+    if name in _PHYSICS:
+        lines.append(f"Ids of MuJoCo: {_PHYSICS[name].help} ({_PHYSICS[name].describe()}).")
+    return " ".join(lines)
+
+
+def _arguments(
+    context: click.Context, option: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """`KEY=VALUE` as JSON, or else as text."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--env-arg takes KEY=VALUE such as healthy_reward=0, not '{pair}'")
+        try:
+            found[key.strip()] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[key.strip()] = value
+    return found or None
 
 
 def task_options(required: bool = True) -> Callable[[Command], Command]:
-    """Adds `--env`, `--delay`, `--horizon` and one option per declared parameter."""
+    """Adds `--env`, `--env-arg`, `--delay`, `--horizon` and one option per declared parameter."""
 
     def decorate(command: Command) -> Command:
         for name, robots in reversed(_owners().items()):
-            parameter = ROBOTS[robots[0]].parameter(name)
-            suites = {ROBOTS[robot].suite for robot in robots}
-            all_tables = len(robots) > 1 and suites == {"metaworld"}
-            where = "Meta-World" if all_tables else ", ".join(robots)
             command = click.option(
-                f"--{name.replace('_', '-')}",
-                name,
-                metavar="VALUE",
-                help=f"{where}: {parameter.help} ({parameter.describe()}).",
+                f"--{name.replace('_', '-')}", name, metavar="VALUE", help=_help(name, robots)
             )(command)
+        command = click.option(
+            "--env-arg",
+            multiple=True,
+            callback=_arguments,
+            metavar="KEY=VALUE",
+            help="A keyword argument of gymnasium.make, for an id; may be repeated.",
+        )(command)
         command = click.option(
             "--horizon", metavar="STEPS", help="Steps per episode (default: the robot's own)."
         )(command)
@@ -78,8 +112,9 @@ def task_options(required: bool = True) -> Callable[[Command], Command]:
         return click.option(
             "--env",
             required=required,
-            metavar="ROBOT",
-            help=f"One of {', '.join(ROBOTS)}.",
+            metavar="ROBOT|ID",
+            help=f"One of {', '.join(ROBOTS)}, or any gymnasium id with Box spaces, such as "
+            "Walker2d-v5 or module:My-v0.",
         )(command)
 
     return decorate
@@ -152,13 +187,16 @@ def require_actor(
 
 def task_parameters(options: dict[str, Any]) -> dict[str, Any]:
     """Those of a command's options that `task_options` added, `--env` left out."""
-    return {name: options[name] for name in ("delay", "horizon", *_owners())}
+    return {name: options[name] for name in ("delay", "horizon", "env_arg", *_owners())}
 
 
 def task_from(env: str, options: dict[str, Any]) -> Task:
     """The task those options describe."""
     given = {name: value for name, value in options.items() if value is not None}
-    return Task(env, **given)
+    arguments = given.pop("env_arg", None)
+    if is_gym_id(env):
+        allow_module(env)
+    return Task(env, arguments=arguments, **given)
 
 
 def given_parameters(options: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,8 @@ from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
 from mcat.datasets.shards import Shard, ShardFolder, claim_shards, discard_shards
 from mcat.envs.env import simulate
+from mcat.envs.lockstep import Lockstep, lockstep
 from mcat.envs.tasks import Task
-from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
@@ -72,7 +72,12 @@ class CollectConfig:
             raise UsageError(f"max_unstable must be between 0 and 1, got {self.max_unstable}")
 
     def round_size(self, collected: int) -> int:
-        """How many episodes the round has that begins after so many transitions."""
+        """How many episodes the round has that begins after so many transitions.
+
+        Where episodes end early, nobody knows how many will do.
+        """
+        if not self.task.own:
+            return self.envs
         return min(self.envs, math.ceil((self.steps - collected) / self.task.horizon))
 
     def has_same(self, shard: Shard) -> bool:
@@ -109,6 +114,7 @@ def collect(
     resume: bool = False,
     overwrite: bool = False,
     workers: int = 1,
+    env: Lockstep | None = None,
     quiet: bool = False,
 ) -> CollectSummary:
     """Rolls `policy` out and writes the data set `out`.
@@ -123,6 +129,8 @@ def collect(
             may be another number than it was: what is not the same for both is collected again.
         overwrite: Replace `out` and start anew; `out` stays as it is until the new one is whole.
         workers: Processes that share the physics; no part of the result.
+        env: Act here, in as many rows as `config.envs`, and not in environments made of the task:
+            what `in_lockstep` gives. It is left open.
         quiet: Show no progress.
 
     Raises:
@@ -130,7 +138,10 @@ def collect(
         StorageError: if the disk fills; what was sealed stays and can be resumed.
         StoppedError: after a signal, once everything finished is sealed.
         UnstableError: if too many simulations diverge.
+        UsageError: if `env` is not what `config` says.
     """
+    if env is not None:
+        _require_fit(env, config)
     started = time.monotonic()
     path = Path(out)
     if resume and not overwrite and is_file(path):
@@ -146,7 +157,8 @@ def collect(
         needed = _needed_bytes(config, shards.transitions)
         ensure_writable_output(path, overwrite=overwrite, needed_bytes=needed)
         try:
-            _collect_shards(config, policy, shards, stop, workers=workers, quiet=quiet)
+            with nullcontext(env) if env else _own(config, workers) as place:
+                _collect_shards(place, config, policy, shards, stop, quiet=quiet)
             episodes = shards.merged()
             write_dataset(path, episodes, _metadata(config, shards, versions), overwrite=overwrite)
         except (StorageError, CannotCreateError) as error:
@@ -158,21 +170,33 @@ def collect(
     return _summary(path, episodes, shards.unstable, started)
 
 
+def _own(config: CollectConfig, workers: int) -> closing[Lockstep]:
+    return closing(lockstep([config.task] * config.envs, workers))
+
+
+def _require_fit(env: Lockstep, config: CollectConfig) -> None:
+    spec = config.task.spec
+    wanted = config.envs, config.task.horizon, (spec.observation_size,), (spec.action_size,)
+    spaces = env.single_observation_space.shape, env.single_action_space.shape
+    found = env.num_envs, env.horizon, *spaces
+    if found != wanted:
+        raise UsageError(
+            f"env has rows, horizon, observations and actions {found}, its config says {wanted}"
+        )
+
+
 def _collect_shards(
+    env: Lockstep,
     config: CollectConfig,
     policy: AnyPolicy | None,
     shards: ShardFolder,
     stop: Interrupts,
     *,
-    workers: int,
     quiet: bool,
 ) -> None:
     """Collects until the sealed shards hold `config.steps` transitions."""
     title = f"collecting {config.task.label()}"
-    with (
-        closing(TaskVectorEnv([config.task] * config.envs, workers=workers)) as env,
-        Progress(title, config.steps, done=shards.transitions, quiet=quiet) as progress,
-    ):
+    with Progress(title, config.steps, done=shards.transitions, quiet=quiet) as progress:
         while shards.transitions < config.steps:
             _collect_shard(env, config, policy, shards, stop, progress)
             if stop.requested and shards.transitions < config.steps:
@@ -184,7 +208,7 @@ def _collect_shards(
 
 
 def _collect_shard(
-    env: TaskVectorEnv,
+    env: Lockstep,
     config: CollectConfig,
     policy: AnyPolicy | None,
     shards: ShardFolder,
@@ -268,7 +292,7 @@ def _metadata(
         "unstable_episodes": shards.unstable,
         "action_low": [-1.0] * size,  # the action space of every task
         "action_high": [1.0] * size,
-        "rate_hz": simulate(config.task).rate_hz,
+        **({"rate_hz": simulate(config.task).rate_hz} if config.task.own else {}),
         "versions": versions,
     }
 

@@ -315,6 +315,12 @@ def _env_spec(task: Task) -> str:
     """Gymnasium's description of a task, from our own registration and checked values only."""
     import gymnasium as gym
 
+    if not task.own:  # its wrappers are part of the description
+        env = task.make()
+        assert env.spec is not None
+        text = env.spec.to_json()
+        env.close()
+        return text
     spec = copy.deepcopy(gym.spec(task.spec.env_id))
     spec.kwargs = {**spec.kwargs, **task.kwargs()}
     return spec.to_json()

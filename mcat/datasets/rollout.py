@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium import Env
 from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
-from mcat.envs.vector import TaskVectorEnv
+from mcat.envs.lockstep import Lockstep, in_lockstep
 from mcat.errors import UsageError
 from mcat.types import AnyPolicy, PolicyFunction, started
 
@@ -32,25 +34,26 @@ class Taken(NamedTuple):
 
 
 def roll_out(
-    env: TaskVectorEnv,
+    env: Lockstep | VectorEnv[Any, Any, Any] | Env[Any, Any],
     policy: AnyPolicy | None,
     *,
     seed: np.random.SeedSequence,
     noise: tuple[float, float],
-    episodes: int,
+    episodes: int | NDArray[np.bool_],
     steps: int | None = None,
     after: Callable[[Taken], None] = lambda taken: None,
 ) -> Iterator[dict[str, Any] | None]:
     """One episode from each of the first `episodes` sub-environments, which share one horizon.
 
     Args:
-        env: Where to act; its state before the call does not matter.
+        env: Where to act, also an environment or a vector environment of gymnasium; its state
+            before the call does not matter.
         policy: Maps observations `(n, obs)` to actions `(n, act)`; one with a memory begins here.
             None draws uniform actions.
         seed: Determines start states and noise.
         noise: Range from which each episode draws the σ of its action noise.
-        episodes: How many sub-environments take part. The policy sees all rows nevertheless, so
-            that it rounds alike however many are wanted.
+        episodes: How many sub-environments take part, or which ones. The policy sees all rows
+            nevertheless, so that it rounds alike however many are wanted.
         steps: Cut the episodes after so many steps; what is owed then is never paid.
         after: Called after every step; the arrays are the roll-out's own, so it must not keep them.
 
@@ -59,17 +62,19 @@ def roll_out(
     """
     env_seeds, noise_seed = seed.spawn(2)
     rng = np.random.default_rng(noise_seed)
-    n, spec = env.num_envs, env.tasks[0].spec
-    horizon = env.tasks[0].horizon if steps is None else min(steps, env.tasks[0].horizon)
+    env = in_lockstep(env)
+    n, horizon = env.num_envs, env.horizon if steps is None else min(steps, env.horizon)
+    sizes = (*env.single_observation_space.shape, *env.single_action_space.shape)
     acting = None if policy is None else started(policy)
     act = _actor(acting, env, rng.uniform(*noise, size=(n, 1)), rng)
-    observations = np.empty((horizon + 1, n, spec.observation_size), np.float32)
-    actions = np.empty((horizon, n, spec.action_size), np.float32)
+    observations = np.empty((horizon + 1, n, sizes[0]), np.float32)
+    actions = np.empty((horizon, n, sizes[1]), np.float32)
     rewards = np.empty((horizon, n), np.float32)
     lengths = np.full(n, horizon)
     terminal, diverged = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
 
-    running = np.arange(n) < episodes
+    chosen = np.arange(n) < episodes if isinstance(episodes, int) else episodes
+    running = chosen
     seeds = [int(number) for number in env_seeds.generate_state(n)]
     observation, _ = env.reset(seed=seeds, options={"reset_mask": running, "park": True})
     observations[0] = observation
@@ -91,7 +96,8 @@ def roll_out(
             if not running.any():
                 break
 
-    for i, length in enumerate(lengths[:episodes]):
+    for i in np.flatnonzero(chosen).tolist():
+        length = lengths[i]
         episode = {
             "observations": observations[:length, i],
             "actions": actions[:length, i],
@@ -106,7 +112,7 @@ def roll_out(
 
 def _actor(
     policy: PolicyFunction | None,
-    env: TaskVectorEnv,
+    env: Lockstep,
     sigma: NDArray[np.float64],
     rng: np.random.Generator,
 ) -> PolicyFunction:

@@ -11,6 +11,7 @@ from mcat.lazy import on_first_use
 
 if TYPE_CHECKING:
     from mcat.envs.env import TaskEnv
+    from mcat.envs.lockstep import in_lockstep
     from mcat.envs.vector import TaskVectorEnv
 
 __all__ = [
@@ -23,8 +24,12 @@ __all__ = [
     "TaskEnv",
     "TaskVectorEnv",
     "family",
+    "in_lockstep",
     "robot",
 ]
 
-# These two import gymnasium and mujoco, which `import mcat` must not.
-__getattr__ = on_first_use(__name__, {"env": ("TaskEnv",), "vector": ("TaskVectorEnv",)})
+# These import gymnasium and mujoco, which `import mcat` must not.
+__getattr__ = on_first_use(
+    __name__,
+    {"env": ("TaskEnv",), "vector": ("TaskVectorEnv",), "lockstep": ("in_lockstep",)},
+)

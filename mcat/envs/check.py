@@ -10,20 +10,32 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
+from mcat.envs.gym_robots import allow_module
+from mcat.envs.promises import STEPS, Findings, check_task
 from mcat.envs.robots import ROBOTS
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
-from mcat.errors import unknown
-
-STEPS = 50
+from mcat.errors import McatError, unknown
 
 Env = gym.Env[Any, Any]
 
 
-def check_env_id(env_id: str, *, seed: int = 0) -> list[str]:
-    """Everything that is wrong with an environment, one line each; empty if all is well."""
-    if env_id not in gym.registry:
+def check_env_id(env_id: str, *, seed: int = 0) -> Findings:
+    """Everything that is wrong with an environment, and what is good to know of its episodes."""
+    allow_module(env_id)
+    name = env_id.rpartition(":")[2]
+    if name not in gym.registry:
         raise unknown("environment", env_id, gym.registry)
+    problems = _problems(name, seed)
+    try:
+        found = check_task(Task(env_id), seed=seed)
+    except McatError as error:
+        found = Findings([str(error)])
+    return Findings([*problems, *(line for line in found.problems if not problems)], found.notes)
+
+
+def _problems(env_id: str, seed: int) -> list[str]:
+    """What gymnasium and its users would stumble over."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # infinite Box bounds are normal for MuJoCo
         problems = _gymnasium_problems(env_id)

@@ -8,6 +8,7 @@ from typing import Any
 
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError, unknown
+from mcat.own_code import names_code
 
 
 def _vary(robot: str, parameter: str, values: Sequence[Any], **fixed: Any) -> tuple[Task, ...]:
@@ -109,12 +110,36 @@ _ALL = (
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 """Every family by its name. One of your own is known by name once it is added here."""
 
+PACKAGED = frozenset(FAMILIES)
+"""The names of those that come with mcat."""
+
 
 def family(name: str) -> Family:
-    """The family of that name."""
-    if name not in FAMILIES:
+    """The family of that name, in a TOML file, or of a `module:function` (see `own_families`).
+
+    Raises:
+        MissingInputError: if it is a file that is not there.
+        DataError: if a file does not describe one.
+        UsageError: if there is no such family, or a task of it makes no sense.
+    """
+    if name in FAMILIES:
+        return FAMILIES[name]
+    from mcat.envs.own_families import own_family
+
+    found = own_family(name)
+    if found is None:
         raise unknown("family", name, FAMILIES)
-    return FAMILIES[name]
+    return found
+
+
+def names_family(name: str) -> bool:
+    """Whether it is the name of a family, or has the form of one of one's own."""
+    return name in FAMILIES or name.endswith(".toml") or names_code(name)
+
+
+def has_mirror_images(chosen: Family) -> bool:
+    """Whether it is a family of ours in which legs are crippled."""
+    return "cripple" in chosen.varies and all("view" in task.params for task in chosen.train)
 
 
 def with_mirror_images(chosen: Family) -> Family:

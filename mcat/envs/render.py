@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import mujoco
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 from numpy.typing import NDArray
 
 from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
-from mcat.errors import MissingInputError, UsageError, install
+from mcat.errors import MissingInputError, UsageError, install, printable
 from mcat.types import AnyPolicy, started
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ def film(
 
     Without a policy the robot stands still (all actions zero).
     """
-    env = task.make(render_mode="rgb_array", width=width, height=height)
+    env = _stage(task, width, height)
     try:
         observation, _ = env.reset(seed=seed)
         idle = np.zeros(task.spec.action_size)
@@ -86,6 +88,17 @@ def film(
         env.close()
 
 
+def _stage(task: Task, width: int, height: int) -> Any:
+    """An environment to picture; not every robot lets one choose the size."""
+    look = {"render_mode": "rgb_array", "width": width, "height": height}
+    try:
+        return task.make(**look)
+    except UsageError as error:
+        if task.own or not re.search("'(width|height)'", str(error)):
+            raise
+    return task.make(render_mode="rgb_array")
+
+
 def _frame(env: Any) -> Frame:
     # gymnasium reports a missing backend as RuntimeError, PyOpenGL as ImportError or, with
     # MUJOCO_GL set to one that is not installed, as AttributeError; without a screen GLFW warns
@@ -94,6 +107,8 @@ def _frame(env: Any) -> Frame:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="glfw")
             return np.asarray(env.render(), dtype=np.uint8)
+    except DependencyNotInstalled as error:  # of a robot that is not mcat's
+        raise MissingInputError(f"this robot cannot be pictured: {printable(error)}") from error
     except (RuntimeError, ImportError, AttributeError, mujoco.FatalError) as error:
         raise no_gl() from error
 

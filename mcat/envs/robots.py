@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mcat.errors import UsageError, short, unknown
 
-Value = float | int | str | None | tuple[float, ...]
+Value = float | int | str | None | tuple[Any, ...]
 Bounds = tuple[float, float]
 
 
@@ -64,11 +64,11 @@ class Parameter:
             if not isinstance(value, list | tuple) or len(value) != self.length:
                 raise UsageError(f"{self.name} takes {self.length} numbers, got {short(value)}")
             return tuple(
-                _number(f"{self.name}[{i}]", number, sides)
+                as_number(f"{self.name}[{i}]", number, sides)
                 for i, (number, sides) in enumerate(zip(value, self.box, strict=True))
             )
         assert self.bounds is not None
-        return _number(self.name, value, self.bounds)
+        return as_number(self.name, value, self.bounds)
 
     def _parse(self, text: str) -> Any:
         """Read what a command line gives."""
@@ -88,7 +88,8 @@ class Parameter:
         return f"{several}{ranges} {self.unit}".strip()
 
 
-def _number(name: str, value: Any, bounds: Bounds) -> float:
+def as_number(name: str, value: Any, bounds: Bounds) -> float:
+    """A number within bounds; raises `UsageError` if it is none."""
     low, high = bounds
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -104,8 +105,13 @@ def _number(name: str, value: Any, bounds: Bounds) -> float:
 def as_text(value: Value) -> str:
     """A value as a user would type it."""
     if isinstance(value, tuple):
-        return ",".join(f"{v:g}" for v in value)
+        return ",".join("=".join(map(_word, v if isinstance(v, tuple) else (v,))) for v in value)
     return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+def _word(value: Any) -> str:
+    """A number, or a name as it is spelled."""
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +127,8 @@ class Robot:
         action_size: Numbers in an action.
         parameters: What can be changed in it.
         info: Keys of what `info` holds after each step, besides the context.
-        suite: Where it comes from; Meta-World's stand at a table.
+        suite: Where it comes from; Meta-World's stand at a table, and gymnasium's may end an
+            episode before its time is over.
     """
 
     name: str
@@ -132,7 +139,7 @@ class Robot:
     action_size: int
     parameters: tuple[Parameter, ...]
     info: tuple[str, ...] = ("x_position", "x_velocity")
-    suite: Literal["locomotion", "metaworld"] = "locomotion"
+    suite: Literal["locomotion", "metaworld", "gymnasium"] = "locomotion"
 
     @property
     def can_succeed(self) -> bool:

@@ -90,6 +90,11 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         for array in (self._everyone, *self._contexts["context"].values()):
             array.flags.writeable = False  # handed out in every `info`
 
+    @property
+    def horizon(self) -> int:
+        """Steps of its longest episode."""
+        return int(self._horizons.max())
+
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle or a copy is a new environment of the same tasks."""
         workers, timeout = self._made_with

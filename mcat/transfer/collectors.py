@@ -37,7 +37,8 @@ def collector_policy(
 
     Args:
         name: mediocre, good, random, scripted, scripted:ROBOT, a file or a run. None takes the
-            scripted policy on Meta-World and a mediocre one elsewhere.
+            scripted policy on Meta-World, a mediocre one on mcat's other robots and random actions
+            elsewhere.
         task: The task to act on.
         translator: What `mcat translate` wrote, to act with a policy of another task; `name` is
             then as `open_transfer` takes it.
@@ -50,7 +51,7 @@ def collector_policy(
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     if name is None:
-        name = "scripted" if task.on_table else "mediocre"
+        name = "scripted" if task.on_table else "mediocre" if task.own else "random"
     if name == "random":
         return NamedPolicy(name, None, None)
     policy = (
@@ -87,7 +88,7 @@ def policy_hash(policy: AnyPolicy) -> str | None:
 
 def _mediocre_file(task: Task, runs: Path, notify: Notify) -> Path:
     """The packaged mediocre policy, or one trained now (or by an earlier call)."""
-    dense = task.replace(delay=1, horizon=task.spec.horizon)
+    dense = task.stock()
     for packaged in packaged_policies():
         if packaged.task == dense and packaged.level == "mediocre":
             return packaged.path

@@ -171,4 +171,4 @@ def _tell_of_another_machine(learned: Machine, target: Task, notify: Notify) -> 
 
 def _body(task: Task) -> Task:
     """The machine alone: how rewards are paid and when time is up do not matter to a translator."""
-    return task.replace(delay=1, horizon=task.spec.horizon)
+    return task.stock() if task.own else task.replace(delay=1, horizon=1)

@@ -73,7 +73,9 @@ def load_logs(files: Sequence[str], *, history: int) -> Logs:
         hashes.append(_hash(store))
         notes += [f"{file}: {note}" for note in _refuse_or_note(file, store, metadata, history)]
         stores.append(_scaled(file, metadata, store))
-        tasks.append(_task(file, metadata, store))
+        task, unknown_why = _task(file, metadata, store)
+        tasks.append(task)
+        notes += unknown_why
     for file, other, task in zip(files[1:], stores[1:], tasks[1:], strict=True):
         _require_same_machine((files[0], stores[0], tasks[0]), (file, other, task))
     cards = [_card(header, stores[0]) for header in headers]
@@ -281,20 +283,30 @@ def _observation_names(metadata: dict[str, Any], episodes: Episodes) -> tuple[st
     return tuple(map(str, names))
 
 
-def _task(file: str, metadata: dict[str, Any], store: Episodes) -> Task | None:
-    """The task a file names, checked as if typed in; no other part of a file makes an env."""
+def _task(
+    file: str, metadata: dict[str, Any], store: Episodes
+) -> tuple[Task | None, Sequence[str]]:
+    """The task a file names, checked as if typed in; no other part of a file makes an env.
+
+    A robot that is not mcat's may be nobody's here: then it is a machine that cannot be simulated,
+    and a note says why.
+    """
     if metadata.get("task") is None:
-        return None
+        return None, ()
     try:
         task = Task.from_dict(metadata["task"])
     except (ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{file}: its task is none of mcat's ({error})") from error
-    if (task.spec.observation_size, task.spec.action_size) != (
+    try:
+        spec = task.spec
+    except UsageError as error:
+        return None, (f"{file}: its machine cannot be simulated here: {error}",)
+    if (spec.observation_size, spec.action_size) != (
         store.observation_size,
         store.action_size,
     ):
         raise DataError(f"{file}: its sizes are not those of its task, {task.label()}")
-    return task
+    return task, ()
 
 
 def _require_same_machine(

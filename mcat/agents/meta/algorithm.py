@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Family, Task
+from mcat.errors import UsageError
 from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # names of tasks and drivers need neither
     from torch import Tensor
 
     from mcat.datasets.rollout import Taken
-    from mcat.envs.vector import TaskVectorEnv
+    from mcat.envs.lockstep import Lockstep
 
 RANDOM, SHARED = "random", "shared"
 """Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
@@ -35,6 +36,7 @@ class TaskSet:
     Attributes:
         train: Names of the tasks to learn.
         test: Names of those that are only looked at.
+        horizon: Steps of an episode at most.
         delay: Steps between two payments of reward.
         make: Environments in lockstep for tasks by number, the training tasks first.
         can_succeed: Whether `info["success"]` says after each step if a task is at its goal.
@@ -46,7 +48,7 @@ class TaskSet:
     action_size: int
     horizon: int
     delay: int
-    make: Callable[[Sequence[int]], TaskVectorEnv]
+    make: Callable[[Sequence[int]], Lockstep]
     can_succeed: bool = False
 
     @property
@@ -56,14 +58,25 @@ class TaskSet:
 
     @classmethod
     def of(cls, family: Family) -> TaskSet:
-        """The tasks of a family."""
+        """The tasks of a family.
+
+        Raises:
+            UsageError: if they do not share horizon and delay.
+        """
         tasks: tuple[Task, ...] = family.tasks
         first = tasks[0]
+        for task in tasks:
+            if (task.horizon, task.delay) != (first.horizon, first.delay):
+                raise UsageError(
+                    f"the tasks of {family.name} must share horizon and delay: {task.label()} has"
+                    f" {task.horizon} and {task.delay}, {first.label()} {first.horizon} and"
+                    f" {first.delay}"
+                )
 
-        def make(numbers: Sequence[int]) -> TaskVectorEnv:
-            from mcat.envs.vector import TaskVectorEnv
+        def make(numbers: Sequence[int]) -> Lockstep:
+            from mcat.envs.lockstep import lockstep
 
-            return TaskVectorEnv([tasks[i] for i in numbers])
+            return lockstep([tasks[i] for i in numbers])
 
         names = tuple(task.replace(delay=1).label(*family.varies) for task in tasks)
         return cls(
@@ -103,8 +116,12 @@ class Round:
         return self.episodes.episode_returns()
 
     def paces(self, horizon: int) -> NDArray[np.float64]:
-        """What each would have earned in `horizon` steps, at the pace of those it was given."""
-        return self.returns * (horizon / self.episodes.lengths)
+        """What each would have earned in `horizon` steps, at the pace of those it was given.
+
+        One that ended by itself would have earned no more.
+        """
+        ended = self.episodes.transitions(self.episodes.episode_ends - 1).terminals > 0
+        return self.returns * np.where(ended, 1.0, horizon / self.episodes.lengths)
 
 
 class Algorithm(Protocol):

@@ -15,7 +15,7 @@ from mcat.agents.configs import (
 )
 from mcat.agents.lengths import check_limits
 from mcat.envs.families import family as find_family
-from mcat.envs.families import with_mirror_images
+from mcat.envs.families import has_mirror_images, with_mirror_images
 from mcat.envs.tasks import Family
 from mcat.errors import UsageError
 from mcat.translator.configs import ActionConfig, ContextConfig
@@ -205,7 +205,7 @@ class MetaTrainConfig:
     """Everything that the numbers of a meta-training run depend on.
 
     Attributes:
-        family: Name of the task family.
+        family: Name of the task family, a TOML file with one, or `module:function`.
         delay: Steps between two payments of reward; None for the family's own.
         steps: Environment steps in all, over all tasks.
         seed: The root of all random numbers.
@@ -250,7 +250,7 @@ class MetaTrainConfig:
         chosen = find_family(self.family)
         if self.delay is not None:
             chosen = chosen.replace(delay=self.delay)
-        wanted = "cripple" in chosen.varies if self.mirror is None else self.mirror
+        wanted = has_mirror_images(chosen) if self.mirror is None else self.mirror
         return with_mirror_images(chosen) if wanted else chosen
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mcat.agents.lengths import cut
+from mcat.agents.lengths import endless_pieces
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.evaluation import SUCCESS_COLUMNS, Evaluation
@@ -158,43 +158,42 @@ class MetaTrainer:
         }
 
     def _collect(self, monitor: PhaseMonitor) -> Round:
-        """As many steps of each training task as a whole episode has, in one piece or several."""
+        """As many steps of each training task as a whole episode has, in one piece or several.
+
+        Tasks whose episodes end by themselves begin new ones; their last one is not cut.
+        """
         drivers = self.algorithm.plan()
-        seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
-        lengths = [self.task_set.horizon]
-        if self.config.episode_lengths is not None:
-            rng = np.random.default_rng(seed.spawn(1)[0])
-            lengths = cut(
-                self.config.episode_lengths,
-                horizon=self.task_set.horizon,
-                delay=self.task_set.delay,
-                rng=rng,
-            )
-        seeds = [seed] if len(lengths) == 1 else seed.spawn(len(lengths))
         episodes = EpisodeStore(self.task_set.observation_size, self.task_set.action_size)
         drove: list[str] = []
         successes: list[bool] = []
-        for length, piece in zip(lengths, seeds, strict=True):
+        steps = np.zeros(len(drivers), dtype=np.int64)
+        seed = np.random.SeedSequence(self.config.seed, spawn_key=(1, self.iteration))
+        limits = self.config.episode_lengths
+        horizon, delay = self.task_set.horizon, self.task_set.delay
+        for length, piece in endless_pieces(limits, horizon=horizon, delay=delay, seed=seed):
+            acting = steps < horizon
+            if not acting.any():
+                break
             reached = np.zeros(len(drivers), dtype=bool)
-            policy = self.algorithm.explorer(drivers)
             found = roll_out(
                 self.env,
-                policy,
+                self.algorithm.explorer(drivers),
                 seed=piece,
                 noise=(0.0, 0.0),
-                episodes=len(drivers),
+                episodes=acting,
                 steps=length,
                 after=partial(self._after_step, monitor, reached),
             )
-            for task, (driver, episode) in enumerate(zip(drivers, found, strict=True)):
+            for task, episode in zip(np.flatnonzero(acting).tolist(), found, strict=True):
                 self._watch_stability(task, stable=episode is not None)
+                steps[task] += length if episode is None else len(episode["rewards"])
                 if episode:
                     episodes.append_episode(**episode, task=task)
-                    drove.append(driver)
+                    drove.append(drivers[task])
                     successes.append(bool(reached[task]))
         if not len(episodes):
             raise UnstableError("the episodes of all tasks diverged: choose milder physics")
-        step = self.step + len(drivers) * self.task_set.horizon
+        step = self.step + int(steps.sum())
         known = tuple(successes) if self.task_set.can_succeed else None
         return Round(step=step, episodes=episodes, drivers=tuple(drove), successes=known)
 
@@ -250,8 +249,9 @@ class MetaTrainer:
         """What each task earned and who drove it, in a line."""
         short = {name: name.partition("-")[2] or name for name in self.task_set.train}
         parts = [f"iteration {self.iteration}"]
-        paces = new.paces(self.task_set.horizon)
-        for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
+        paces, tasks = new.paces(self.task_set.horizon), new.episodes.tasks
+        for task, driver in dict(zip(tasks.tolist(), new.drivers, strict=True)).items():
+            value = paces[tasks == task].mean()
             by = "" if driver == SHARED else f" by {short.get(driver, driver)}"
             parts.append(f"{short[self.task_set.train[task]]}{by}: {value:,.0f}")
         if self.earned:

@@ -151,7 +151,8 @@ class MCAT:
         if not (self.config.learn_while_acting and self._warm):
             return {}
         found = self._learn_models(on_progress)
-        self._updates = self._policy_updates(room=self._round_steps)
+        # Where episodes end early, the last one of each task may exceed the round by a horizon.
+        self._updates = self._policy_updates(room=2 * self._round_steps)
         return found
 
     def after_step(self, taken: Taken, on_progress: PhaseCallback) -> None:

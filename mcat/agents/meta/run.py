@@ -15,8 +15,9 @@ from mcat.agents.meta.config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainCon
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.mcat import MCAT
 from mcat.agents.runs.claim import Claim, claimed_run, has_run
-from mcat.agents.runs.record import RECORD_FILE, saved_config
+from mcat.agents.runs.record import RECORD_FILE, read_record, saved_config
 from mcat.config import differences, to_json
+from mcat.envs.families import FAMILIES, PACKAGED
 from mcat.errors import DataError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
@@ -54,6 +55,8 @@ def metatrain(
     with Interrupts() as stop:
         trainer = _trainer(config, out)  # refuses what cannot work before anything is made
         tasks = _described(trainer.task_set)
+        if config.family not in PACKAGED:
+            tasks["family"] = config.tasks.to_dict()
         with claimed_run(
             out,
             "metatrain",
@@ -87,11 +90,16 @@ def read_config(folder: Path) -> MetaTrainConfig:
         MissingInputError: if the folder holds none.
         DataError: if it is another command's or damaged.
     """
+    record = read_record(folder, kinds=("metatrain",))
+    if record.own_family is not None:  # the run goes on with it, whatever became of its file
+        FAMILIES.setdefault(str(record.config["family"]), record.own_family)
     return saved_config(folder, "metatrain", MetaTrainConfig)
 
 
 def _restore(trainer: MetaTrainer, claim: Claim, tasks: dict[str, Any], notify: Notify) -> None:
-    if odd := differences(claim.record["arena"], tasks):
+    there = claim.record["arena"]
+    here = {key: tasks[key] for key in tasks if key in there or key != "family"}  # as once written
+    if odd := differences(there, here):
         raise DataError(
             f"{claim.out / RECORD_FILE}: its tasks are not those of its family ({'; '.join(odd)})"
         )

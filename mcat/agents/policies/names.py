@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mcat.agents.policies.foreign.own_code import load_code, names_code, require_module
+from mcat.agents.policies.foreign.own_code import load_code
 from mcat.agents.runs.record import policy_file
 from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError, no_name_or_file, unknown
+from mcat.own_code import names_code, require_module
 from mcat.tensor_files import load_metadata
 from mcat.types import AnyPolicy, PolicyFunction, Remembering
 
@@ -53,7 +54,7 @@ def packaged_path(level: str, task: Task) -> Path:
     Raises:
         UsageError: if there is none of that level for the task.
     """
-    stock = task.replace(delay=1, horizon=task.spec.horizon)
+    stock = task.stock()
     policies = packaged_policies()
     for policy in policies:
         if policy.level == level and policy.task == stock:
@@ -91,7 +92,7 @@ def require_policy_name(name: str) -> None:
         return
     if not names_code(name):
         raise no_name_or_file("policy", name, NAMES)
-    require_module(name)
+    require_module("policy", name)
 
 
 def require_policy(name: str, task: Task) -> None:

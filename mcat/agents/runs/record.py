@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mcat.config import T, from_json
-from mcat.envs.tasks import Task
+from mcat.envs.tasks import Family, Task
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
 from mcat.safe_io import read_json
@@ -34,6 +34,7 @@ class RunRecord:
         test: Names of those that are only looked at.
         horizon: Steps of an episode.
         delay: Steps between two payments of reward.
+        own_family: Its tasks in full, if they are of none of mcat's families.
     """
 
     folder: Path
@@ -46,6 +47,7 @@ class RunRecord:
     test: tuple[str, ...]
     horizon: int
     delay: int
+    own_family: Family | None = None
 
     @property
     def name(self) -> str:
@@ -145,8 +147,10 @@ def _mean_return(path: Path) -> float:
 
 def _of_family(content: dict[str, Any]) -> dict[str, Any]:
     task_set = content["arena"]
+    own = Family.from_dict(task_set["family"]) if "family" in task_set else None
     return {
-        "family": _text(content["config"]["family"]),
+        "family": _text(content["config"]["family"]) if own is None else own.name,
+        "own_family": own,
         "preset": _text(content["preset"]),
         "train": tuple(map(_text, task_set["train"])),
         "test": tuple(map(_text, task_set["test"])),

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.envs.lockstep import lockstep
 from mcat.envs.tasks import Task
-from mcat.envs.vector import TaskVectorEnv
 
 
 class Step(NamedTuple):
@@ -34,7 +34,7 @@ class Episode:
     """
 
     def __init__(self, task: Task) -> None:
-        self._env = TaskVectorEnv([task])
+        self._env = lockstep([task])
 
     def start(self, seed: int) -> None:
         """Start a new episode."""

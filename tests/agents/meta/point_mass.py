@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -59,8 +58,8 @@ class PointMasses:
 
     def __init__(self, gains: Sequence[Gain], reach: float) -> None:
         self.num_envs, self.reach = len(gains), reach
-        spec = SimpleNamespace(observation_size=2, action_size=2)
-        self.tasks = [SimpleNamespace(horizon=HORIZON, spec=spec)] * len(gains)
+        self.horizon = HORIZON
+        self.single_observation_space = Box(-np.inf, np.inf, (2,))
         self.single_action_space = Box(-1.0, 1.0, (2,), np.float32)
         self._matrices = np.stack([gain.matrix for gain in gains])
         self._velocities = np.zeros((len(gains), 2))

@@ -12,7 +12,15 @@ _SPEEDS = ("vx", "vy", "vz", "wx", "wy", "wz")
 
 
 def facts_of_task(task: Task) -> dict[str, Any]:
-    """Names in their order and the control rate; nothing where no simulator is installed."""
+    """Names in their order and the control rate; nothing where no simulator is installed.
+
+    Of a robot that is not mcat's only what gymnasium's MuJoCo robots have: the rate.
+    """
+    if not task.own:
+        env = task.make()
+        dt = getattr(env.unwrapped, "dt", None)
+        env.close()
+        return {"control_rate_hz": round(1 / dt, 6)} if isinstance(dt, float) and dt > 0 else {}
     try:
         from mcat.envs.env import simulate
 

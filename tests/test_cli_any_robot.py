@@ -1,0 +1,131 @@
+"""Robots that are not mcat's, on the command line: ids, their arguments, and families in files."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from mcat.cli import run
+from mcat.datasets.hdf5 import read_dataset, write_dataset
+from mcat.envs import Task
+from mcat.transfer.logs import load_logs
+
+COUNT = "--env tests.count_env:Count-v0"  # the module in front is imported
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("counts.toml").write_text(
+        'env = "tests.count_env:Count-v0"\nvaries = "arguments.ends_at"\ntrain = [6, 9]\n'
+        "test = [12]\ndelay = 2\n"
+    )
+    Path("broken.toml").write_text(
+        'env = "tests.count_env:Count-v0"\nvaries = "arguments.fault"\ntrain = ["deaf"]\n'
+    )
+
+
+def mcat(command, capsys):
+    code = run(shlex.split(command))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_an_id_with_arguments_is_collected_and_evaluated(capsys):
+    code, out, err = mcat(
+        f"collect {COUNT} --env-arg ends_at=7 --env-arg fault=none --delay 3 --steps 30 --quiet",
+        capsys,
+    )
+    assert (code, out) == (0, "count-ends_at7-faultnone-delay3.h5\n")
+    assert "35 transitions in 5 episodes" in err
+    store, metadata = read_dataset(out.strip())
+    assert store.terminals.sum() == 5
+    assert metadata["policy"]["name"] == "random"
+    assert metadata["task"] == {
+        "robot": "tests.count_env:Count-v0",
+        "arguments": {"ends_at": 7, "fault": "none"},
+        "delay": 3,
+        "horizon": 20,
+    }
+    code, out, _ = mcat(
+        f"evaluate {COUNT} --env-arg ends_at=7 --policy random --episodes 2 --quiet --json", capsys
+    )
+    assert code == 0
+    assert json.loads(out)[0]["values"] == [7.0, 7.0]
+
+
+def test_families_in_files_are_shown_checked_and_collected(capsys):
+    code, out, _ = mcat("envs show counts.toml", capsys)
+    assert code == 0
+    assert out.count("tests.count_env:Count-v0") == 3
+    code, out, _ = mcat("envs check counts.toml", capsys)
+    assert code == 0
+    assert "ok   count-ends_at6-delay2" in out
+    assert "note: 10 of 10 random episodes end by themselves, after 6 to 6 of 20 steps" in out
+    code, out, _ = mcat("envs check counts.toml broken.toml", capsys)
+    assert code == 1
+    assert "FAIL count-faultdeaf\n     actions change nothing that is observed" in out
+    code, out, _ = mcat(
+        "collect --family counts.toml --split all --steps 20 --out d --quiet", capsys
+    )
+    assert code == 0
+    assert out.splitlines() == [f"d/count-ends_at{n}-delay2.h5" for n in (6, 9, 12)]
+
+
+def test_a_run_is_called_after_its_family_and_evaluated_without_the_file(capsys):
+    code, out, _ = mcat("metatrain --family counts.toml --preset smoke --steps 20 --quiet", capsys)
+    assert (code, out) == (0, "runs/counts-smoke-seed0\n")
+    Path("counts.toml").unlink()
+    code, out, _ = mcat(f"evaluate {out.strip()} --episodes 1 --quiet --json", capsys)
+    assert code == 0
+    assert [(row["label"], row["mean"]) for row in json.loads(out)] == [
+        ("count-ends_at6", 6.0), ("count-ends_at9", 9.0), ("count-ends_at12", 12.0)
+    ]  # fmt: skip
+
+
+MISTAKES = [
+    ("collect --env Wolker2d-v5", "did you mean Walker2d-v"),
+    ("collect --env nowhere:X-v0", "there is no module 'nowhere'"),
+    (f"collect {COUNT} --env-arg ends_at", "--env-arg takes KEY=VALUE"),
+    (f"collect {COUNT} --env-arg end=3 --steps 5", "cannot be made: TypeError"),
+    (f"collect {COUNT} --mass heavy", "mass must be a number"),
+    (f"collect {COUNT} --control-cost 1", "of tests.count_env:Count-v0 'control_cost'"),
+    ("collect --env ant --friction 2", "unknown parameter of ant 'friction'"),
+    ("collect --env ant --env-arg x=1", "takes parameters, no arguments"),
+    ("collect --family counts.toml --env-arg x=1", "a family brings its own parameters"),
+    (f"train {COUNT} --horizon 0", "horizon must be a whole number"),
+    (f"evaluate {COUNT}", "no packaged good policy for count"),
+    ("evaluate runs/none --env-arg x=1", "leave out --env-arg"),
+]
+
+
+@pytest.mark.parametrize(("command", "told"), MISTAKES)
+def test_mistakes_are_told_in_a_line(command, told, capsys):
+    code, out, err = mcat(command, capsys)
+    assert (code, out) == (2, "")
+    assert told in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        ({"robot": "nowhere:X-v0", "horizon": 5}, "in the module nowhere, which a file may not"),
+        ({"robot": "Nowhere-v0", "horizon": 5}, "unknown robot or gymnasium id 'Nowhere-v0'"),
+        (
+            {"robot": "Walker2d-v5", "horizon": 5, "arguments": {"xml_file": "/etc/passwd"}},
+            "text, which a file may not choose (xml_file)",
+        ),
+    ],
+)
+def test_logs_of_a_machine_that_is_nobodys_here_are_learned_from_all_the_same(task, told, capsys):
+    mcat(f"collect {COUNT} --env-arg ends_at=15 --steps 60 --out log.h5 --quiet", capsys)
+    store, metadata = read_dataset("log.h5")
+    assert load_logs(["log.h5"], history=5).task == Task(
+        "tests.count_env:Count-v0", arguments={"ends_at": 15}
+    )
+    write_dataset("strange.h5", store, {**metadata, "task": task})
+    logs = load_logs(["strange.h5"], history=5)
+    assert logs.task is None
+    assert told in " ".join(logs.notes)
