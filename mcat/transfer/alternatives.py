@@ -61,7 +61,7 @@ def learn_alternatives(
         labels: Which of them.
     """
     assert target.task is not None
-    known = known_of(target.episodes, None)
+    known = known_of(target.episodes, target.episodes.rewards)
     found = {}
     for label in labels:
         if label == OFFLINE and not tells_good_from_bad(target):
