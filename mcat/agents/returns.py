@@ -17,7 +17,7 @@ class Returns:
     """The undiscounted returns of some episodes.
 
     Attributes:
-        label: Who acted where: `ON_SOURCE`, `UNTRANSLATED` or `TRANSFERRED`.
+        label: Who acted where: `ON_SOURCE`, `UNTRANSLATED`, `GUESSED` or `TRANSFERRED`.
         values: One number per episode; equal labels' episodes start alike everywhere.
         successes: Whether each episode was at its goal after any of its steps; None for robots
             without a goal, and in files of before it was noted.

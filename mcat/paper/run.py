@@ -24,6 +24,7 @@ from mcat.provenance import provenance
 from mcat.safe_io import io_errors, is_file, read_json
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.result import (
+    GUESSED,
     ON_SOURCE,
     RESULT_FILE,
     TRANSFERRED,
@@ -162,12 +163,17 @@ def _summary(row: Row, found: dict[str, list[TransferResult]]) -> RowSummary:
     """One row: what each policy earned, before and after."""
 
     def cell(results: list[TransferResult], label: str) -> Cell:
-        return Cell(tuple(_mean(result, label) for result in results))
+        return Cell(tuple(returns.mean for r in results for returns in r.returns
+                          if returns.label == label))  # fmt: skip
 
     first = next(iter(found.values()))
     cells: dict[str, Cell] = {}
     if row.pair:
-        cells = {label: cell(first, label) for label in (ON_SOURCE, UNTRANSLATED)}
+        cells = {
+            row.column(label): cell(first, label)
+            for label in (ON_SOURCE, UNTRANSLATED, GUESSED)
+            if label in (returns.label for returns in first[0].returns)
+        }
         cells |= {method: cell(results, TRANSFERRED) for method, results in found.items()}
     every = [result for results in found.values() for result in results]
     return RowSummary(
@@ -181,10 +187,6 @@ def _summary(row: Row, found: dict[str, list[TransferResult]]) -> RowSummary:
         },
         commits=tuple(sorted({str(result.provenance.get("commit")) for result in every})),
     )
-
-
-def _mean(result: TransferResult, label: str) -> float:
-    return next(returns.mean for returns in result.returns if returns.label == label)
 
 
 def _translation(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:

@@ -19,7 +19,7 @@ from mcat.progress import Stopwatch
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.deploy import Transferred, trials_on
 from mcat.transfer.logs import Logs, describe
-from mcat.transfer.result import ON_SOURCE, Cells, Contexts, ReturnMatrix
+from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, Contexts, ReturnMatrix
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.configs import ContextConfig
 from mcat.translator.cycle.pair import fit_cycle
@@ -97,6 +97,8 @@ def translate_pair(
                 policy.name, plain, TransferredPolicy(policy.function, translator)
             )
             trials = [Trial(ON_SOURCE, policy.function, source.task)]
+            if guess is not None and source.sizes == target.sizes:  # else it is `plain` already
+                trials.append(Trial(GUESSED, guess.guess(policy.function), target.task))
             found.returns, found.paths = run_episodes(
                 trials + trials_on(target.task, transferred),
                 episodes=config.episodes,

@@ -14,6 +14,7 @@ RESULT_FILE = "result.json"
 ON_SOURCE = "source policy on source"
 UNTRANSLATED = "source policy on target"
 TRANSFERRED = "transferred policy on target"
+GUESSED = "first guess on target"  # the maps given by hand, before anything is learned
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,13 @@ import shutil
 import time
 from dataclasses import fields, replace
 
+import numpy as np
 import pytest
 
+from mcat.agents.evaluation import Evaluator
 from mcat.cli import run
 from mcat.datasets.shards import claim_shards
+from mcat.envs.families import family
 from mcat.envs.tasks import Task
 from mcat.errors import McatError, UsageError
 from mcat.paper import run as module
@@ -17,7 +20,7 @@ from mcat.paper.run import ReproduceConfig, reproduce
 from mcat.paper.tables import TABLES, Log, Row, Table
 from mcat.reports.reproduction.page import write_reproduction
 from mcat.safe_io import read_json
-from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED
 from mcat.translator.recipes import RECIPES
 from mcat.translator.state.correspondence import CORRESPONDENCES
 from mcat.workplaces import new_folder
@@ -375,3 +378,37 @@ def test_a_file_is_no_place_to_work(small_table, tmp_path, capsys, option, monke
     assert sum(line.startswith("error") for line in err.splitlines()) == 1
     assert (tmp_path / "file").read_text() == "precious"
     assert sorted(os.listdir(tmp_path)) in (["file"], ["file", "results"])
+
+
+# ---- first guesses
+
+
+def test_in_other_spaces_a_policy_acts_by_the_guess_alone():
+    rows = {row.name: row for row in TABLES["extension"].rows}
+    assert rows["three-legs"].column(UNTRANSLATED) == GUESSED
+    assert rows["reach-goal1"].column(UNTRANSLATED) == UNTRANSLATED
+    assert rows["three-legs"].column(ON_SOURCE) == ON_SOURCE
+
+
+def test_what_the_guess_earns_by_itself_has_a_column(monkeypatch, tmp_path):
+    """Mirrored states and no actions stand still: every seed earns what doing nothing earns."""
+    goals = family("reach-goals")
+    source, target = (task.replace(horizon=60) for task in (goals.train[0], goals.test[0]))
+    logs = [Log(name=t.label("goal"), task=t, policy=("random", t), steps=240)
+            for t in (source, target)]  # fmt: skip
+    row = Row(
+        name="mirrored",
+        sources=lambda preset: logs[:1],
+        targets=lambda preset: logs[1:],
+        policy=("scripted", source),
+        methods=("ours",),
+        map="mirror-x-states",
+    )
+    monkeypatch.setitem(TABLES, "small", Table(title="Guesses", rows=(row,)))
+    summary = reproduce(cell(rows=(), seeds=(0, 1)), tmp_path / "work", quiet=True)
+    cells = summary.rows[0].cells
+    idle = Evaluator(target, 2, 0).returns(lambda seen: np.zeros((len(seen), 4)))
+    assert cells[GUESSED].means == pytest.approx([idle.mean()] * 2, rel=1e-6)
+    assert cells[UNTRANSLATED].mean != pytest.approx(idle.mean(), rel=1e-3)
+    page = write_reproduction(summary, tmp_path / "out")[1].read_text()
+    assert "| guess alone |" in page

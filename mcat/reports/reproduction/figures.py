@@ -11,12 +11,13 @@ from matplotlib.figure import Figure
 from mcat.paper.summary import RowSummary, Summary
 from mcat.reports.figures import new_figure, png, style
 from mcat.reports.translation.figures import draw_heat_map
-from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED
 
 # Colour-blind safe; the same policies have the same colours in a transfer's report.
 _COLOURS = {
     ON_SOURCE: "#8C8C8C",
     UNTRANSLATED: "#D55E00",
+    GUESSED: "#CC79A7",
     "cycle": "#009E73",
     "ours": "#0072B2",
     "reward-aware": "#56B4E9",

@@ -10,11 +10,12 @@ from mcat.paper.summary import Cell, RowSummary, Summary
 from mcat.paper.tables import Numbers
 from mcat.reports.translation.verdict import improvement
 from mcat.safe_io import ensure_writable_output, io_errors, new_file, write_json
-from mcat.transfer.result import ON_SOURCE, UNTRANSLATED, ReturnMatrix
+from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED, ReturnMatrix
 
 COLUMNS = {
     ON_SOURCE: "source policy on source",
     UNTRANSLATED: "source policy on target",
+    GUESSED: "guess alone",
     "cycle": "cycle (Zhang et al. 2020)",
     "ours": "ours",
     "reward-aware": "ours, reward-aware",

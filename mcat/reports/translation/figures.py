@@ -201,7 +201,7 @@ def _paths(result: TransferResult, title: str) -> Figure:
     lines = {}
     for axes, (view, axis, label) in zip(panels, views, strict=True):
         for name, paths in result.paths.items():
-            colour, line = _COLOURS[name], _STYLES[name]
+            colour, line = _COLOURS.get(name, GREEN), _STYLES.get(name, "-.")
             for points in map(np.array, paths):
                 (lines[name],) = axes.plot(points[:, 0], points[:, axis], line, color=colour)
                 axes.plot(*points[0, [0, axis]], "o", ms=4, mfc="white", color=colour)
