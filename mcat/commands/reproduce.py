@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcat.translator.configs import Loss
 
 # Options that only one sort of table has a use for.
-OF_TRANSFER, OF_RUNS = ("threads", "workers"), ("steps", "jobs", "no_run")
+OF_TRANSFER, OF_RUNS = ("best_of", "threads", "workers"), ("steps", "jobs", "no_run")
 # And those that say which runs there shall be.
 OF_NEW_RUNS = ("rows", "preset", "transfer_loss", "seeds", "episodes", "steps", "jobs")
 TABLES_HELP = (
@@ -55,6 +55,10 @@ TABLES_HELP = (
     click.option("--episodes", type=click.IntRange(1), metavar="N",
                  help="Episodes of each policy (default: 100; of runs, an evaluation's per task, "
                  "the preset's)."),
+    click.option("--best-of", type=click.IntRange(0), metavar="N",
+                 help="Try a translator on the target after each of N parts of its training and "
+                 "tell the best too, as the paper does: optimistic (default: 30 in table1, else "
+                 "and in smoke 0)."),
     threads_option,
     workers_option,
 )  # fmt: skip
@@ -85,6 +89,7 @@ def reproduce(
     transfer_loss: Loss | None,
     seeds: str,
     episodes: int | None,
+    best_of: int | None,
     steps: int | None,
     jobs: int | None,
     no_run: bool,
@@ -130,6 +135,7 @@ def reproduce(
             transfer_loss=transfer_loss,
             seeds=numbers,
             episodes=episodes or 100,
+            best_of=best_of,
             threads=threads,
         )
         require_writable(out, table)

@@ -12,6 +12,11 @@ from mcat.paper.tables import Numbers
 from mcat.transfer.result import ReturnMatrix
 
 
+def best_of(method: str) -> str:
+    """The column of the best translator of a training, chosen on the target."""
+    return f"{method}-best"
+
+
 @dataclass(frozen=True)
 class Cell:
     """What one policy earned: the mean return of every seed's translator."""
@@ -39,7 +44,7 @@ class RowSummary:
         printed: The paper's numbers by column.
         cells: Ours by column; empty for heat maps.
         matrices: Every seed's heat map; empty for rows of pairs.
-        seconds: What a translator of each method took.
+        seconds: What a translator of each method took, without trying it while it was trained.
         commits: The code that made them.
     """
 

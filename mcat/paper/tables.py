@@ -69,6 +69,11 @@ class Row:
         """Whether it is about one source and one target."""
         return self.policy is not None
 
+    @property
+    def chooses(self) -> bool:
+        """Whether the best of a training can be chosen: of a pair whose spaces are the same."""
+        return self.pair and self.map is None
+
     def column(self, label: str) -> str:
         """Where the returns of that label belong: in other spaces a policy acts by a guess only."""
         bodies = [logs("cpu")[0].task.spec for logs in (self.sources, self.targets)]

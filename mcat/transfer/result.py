@@ -98,6 +98,8 @@ class TransferResult:
         trust: How far the transfer can be trusted; pairs of method "ours" only.
         scatter: "source" actions and their "translated" ones, row by row; pairs only.
         returns: Of the episodes run; pairs only.
+        looks: With `best_of`, the mean return on the target after each part of the training; the
+            last is that of the translator as it is.
         skipped: Why episodes were not run (for some of the tasks), None if all were.
         paths: Label → episodes → positions (x, y, z) of the hand; Meta-World only.
         matrix: What every task's policy earns on every task; many tasks only.
@@ -117,6 +119,7 @@ class TransferResult:
     trust: Trust | None = None
     scatter: dict[str, list[list[float]]] = field(default_factory=dict)
     returns: tuple[Returns, ...] = ()
+    looks: tuple[float, ...] = ()
     skipped: str | None = None
     paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
@@ -154,6 +157,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "fit": FitReport(**fit | {"curves": curves}),
         "trust": _trust(data["trust"]),
         "returns": tuple(map(Returns.from_json, data["returns"])),
+        "looks": tuple(data.get("looks", ())),  # earlier results have none
         "matrix": _matrix(data["matrix"]),
         "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -140,6 +141,14 @@ class Translator(ABC):
                 ValueError) as error:  # fmt: skip
             raise DataError(f"{path}: damaged ({' '.join(str(error).split())[:200]})") from error
         return translator
+
+
+EpochHook = Callable[[int, Translator], None]
+"""Called with the epoch and the translator as it is then. It goes on changing: save it to keep it.
+
+The paper evaluates every epoch on the target and reports the best; that takes an environment, so it
+is for callers to do.
+"""
 
 
 def translator_file(path: StrPath) -> Path:
