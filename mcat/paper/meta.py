@@ -19,9 +19,17 @@ MCAT, NO_TRANSFER, NO_SIL = "MCAT", "MCAT w/o PT", "MCAT w/o SIL"
 NO_CONTRAST, CYCLE = "MCAT w/o L_cont", "MCAT with Zhang et al.'s translator"
 OTHER_LEARNER = "†"
 LEARNER_NOTE = (
-    f"{OTHER_LEARNER} The paper learns by TD3 with self-imitation; these runs do not, so the"
-    " number is of another algorithm on the same tasks."
+    f"{OTHER_LEARNER} Of another learner on the same tasks: these runs give credit for delayed"
+    " rewards or learn by CrossQ, where the paper's MCAT has TD3 with self-imitation."
 )
+# The methods it compares with, by the group of settings that their runs have.
+_OTHERS = {
+    "pearl": "PEARL",
+    "mql": "MQL",
+    "distral": "Distral",
+    "hipbmdp": "HiP-BMDP",
+    "pcgrad": "PCGrad",
+}
 Number = float | tuple[float, float]  # a mean, with what is behind its ± where that is printed
 
 
@@ -136,8 +144,8 @@ class Method(NamedTuple):
 
     Attributes:
         name: As in `Printed`.
-        same_learner: Whether it learns as the paper does, by TD3 with self-imitation or, in its
-            ablation, without.
+        same_learner: Whether it learns as the paper does, without credit and, if it is MCAT, by TD3
+            with self-imitation (or, in that ablation, without).
     """
 
     name: str
@@ -146,6 +154,10 @@ class Method(NamedTuple):
 
 def method_of(record: RunRecord) -> Method | None:
     """The paper's method that a run of `mcat metatrain` is; None if the paper has no such one."""
+    for group, name in _OTHERS.items():
+        if isinstance(own := record.config.get(group), dict):
+            credit = own.get("credit", {}).get("kind", "none") != "none"
+            return None if own.get("imitate") else Method(name, not credit)
     if record.kind != "metatrain" or record.preset not in PRESETS:
         return None
     settings = flatten(to_json(PRESETS[record.preset])) | flatten(record.config)

@@ -203,6 +203,7 @@ def _summary(row: Row, found: dict[str, list[TransferResult]]) -> RowSummary:
         printed=row.printed,
         cells=cells,
         matrices=tuple(result.matrix for result in first if result.matrix is not None),
+        paths=found["ours"][0].paths if "ours" in found else {},
         seconds={
             method: float(
                 np.mean(

@@ -133,6 +133,15 @@ def test_mirror_images_are_other_tasks_but_the_unit_stays():
     assert yardstick(mirrored) == 281.6
 
 
+def test_other_methods_have_their_own_numbers():
+    config = {"pearl": {"imitate": False, "credit": {"kind": "none"}}}
+    pearl = replace(record(family="ant-damping"), config=config)
+    assert printed_for(pearl, TEST, M).mean == 73.2
+    assert method_of(pearl) == Method("PEARL", True)
+    assert method_of(replace(pearl, config={"mql": {"credit": {"kind": "auto"}}})).name == "MQL"
+    assert method_of(replace(pearl, config={"mql": {"imitate": True}})) is None
+
+
 def test_runs_of_one_task_and_of_unknown_presets_have_none():
     assert method_of(replace(record(), kind="train")) is None
     assert method_of(replace(record(), preset="mine")) is None

@@ -116,6 +116,7 @@ def test_the_page_shows_ours_beside_the_papers(done, tmp_path):
     assert f"{ours.mean:,.1f} ± {ours.error:,.1f} [2,937.2 ± 9.5]" in page
     assert "small.png" in page
     assert "many, seed 1" in page
+    assert "many, mean ± standard error over 2 seeds" in page
     assert paths[2].stat().st_size > 10_000
     write_reproduction(summary, tmp_path)  # again, over the old ones
 

@@ -8,9 +8,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mcat.paper.summary import RowSummary, Summary
+from mcat.paper.summary import RowSummary, Summary, mean_matrix
 from mcat.reports.figures import new_figure, png, style
-from mcat.reports.translation.figures import draw_heat_map
+from mcat.reports.translation.figures import draw_heat_map, draw_paths
 from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED
 
 # Colour-blind safe; the same policies have the same colours in a transfer's report.
@@ -33,11 +33,16 @@ def draw_summary(summary: Summary) -> bytes:
         if row.cells:
             _bars(axes, row, first=number == 0)
         else:
-            draw_heat_map(axes, row.matrices[0])
+            draw_heat_map(axes, mean_matrix(row.matrices))
         axes.set_title(row.name, loc="left", fontsize=9)
     if rows and rows[0].cells:
         _legend(figure, rows)
     return png(figure)
+
+
+def draw_row_paths(row: RowSummary) -> bytes:
+    """Where the hand went in a row of Meta-World (Figure 4)."""
+    return png(draw_paths(row.paths, f"{row.name}: paths of the hand"))
 
 
 def _bars(axes: Axes, row: RowSummary, *, first: bool) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mcat.paper.summary import Cell, RowSummary, Summary, best_of
+import numpy as np
+from numpy.typing import NDArray
+
+from mcat.paper.summary import Cell, RowSummary, Summary, best_of, gain_errors, mean_matrix
 from mcat.paper.tables import Numbers
 from mcat.reports.translation.verdict import improvement
 from mcat.safe_io import ensure_writable_output, io_errors, new_file, write_json
@@ -42,33 +45,45 @@ def require_writable(folder: Path, table: str) -> None:
 
 
 def write_reproduction(summary: Summary, folder: Path) -> list[Path]:
-    """Write `<table>.json`, `.md` and, with matplotlib, `.png`; earlier ones are replaced."""
+    """Write `<table>.json`, `.md` and, with matplotlib, pictures; earlier ones are replaced."""
     require_writable(folder, summary.table)
     paths = [folder / f"{summary.table}.{end}" for end in ("json", "md")]
     write_json(paths[0], summary.to_json(), overwrite=True)
-    picture = folder / f"{summary.table}.png"
-    drawn = importlib.util.find_spec("matplotlib") is not None
-    if drawn:
-        from mcat.reports.reproduction.figures import draw_summary
-
-        content = draw_summary(summary)
-        with new_file(picture, overwrite=True) as part:
+    pictures = _draw(summary)
+    for file, content in pictures.items():
+        with new_file(folder / file, overwrite=True) as part:
             part.write_bytes(content)
-        paths.append(picture)
+        paths.append(folder / file)
     with new_file(paths[1], overwrite=True) as part:
-        part.write_text(markdown(summary, picture.name if drawn else None), encoding="utf-8")
+        part.write_text(markdown(summary, pictures), encoding="utf-8")
     return paths
 
 
-def markdown(summary: Summary, picture: str | None) -> str:
+def _draw(summary: Summary) -> dict[str, bytes]:
+    """File → PNG, that of the whole table first; none without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return {}
+    from mcat.reports.reproduction.figures import draw_row_paths, draw_summary
+
+    found = {f"{summary.table}.png": draw_summary(summary)}
+    for row in summary.rows:
+        if row.paths:
+            found[f"{summary.table}-paths-{row.name}.png"] = draw_row_paths(row)
+    return found
+
+
+def markdown(summary: Summary, pictures: Iterable[str] = ()) -> str:
     """The page of one table."""
     rows = summary.rows
     parts = [f"# {summary.title}", _how(summary)]
-    if picture:
-        parts.append(f"![{summary.title}]({picture})")
+    parts += [f"![{summary.title}]({picture})" for picture in pictures]
     if any(row.cells for row in rows):
         parts.append(_table(rows))
     for row in rows:
+        if len(row.matrices) > 1:
+            mean, errors = mean_matrix(row.matrices), gain_errors(row.matrices)
+            title = f"## {row.name}, mean ± standard error over {len(row.matrices)} seeds"
+            parts.append(f"{title}\n\n" + _matrix(mean, errors))
         for seed, matrix in zip(summary.seeds, row.matrices, strict=False):
             parts.append(f"## {row.name}, seed {seed}\n\n" + _matrix(matrix))
     return "\n\n".join(parts) + "\n"
@@ -120,7 +135,7 @@ def _ratio(cells: dict[str, Cell]) -> str:
     return f"{cells['ours'].mean / cells[UNTRANSLATED].mean:.2f}"
 
 
-def _matrix(matrix: ReturnMatrix) -> str:
+def _matrix(matrix: ReturnMatrix, errors: NDArray[np.float64] | None = None) -> str:
     """Improvement in percent, and both returns, of every source's policy on every target."""
     names, (gains, _) = matrix.names, improvement(matrix)
     lines = ["| from \\ to | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
@@ -130,7 +145,8 @@ def _matrix(matrix: ReturnMatrix) -> str:
             before, after = matrix.untranslated[i][j], matrix.transferred[i][j]
             cells.append(
                 "" if before is None
-                else f"{gains[i, j]:+.0f} % ({before:,.0f} → {after:,.0f})"
+                else f"{gains[i, j]:+.0f}{'' if errors is None else f' ± {errors[i, j]:.0f}'} %"
+                f" ({before:,.0f} → {after:,.0f})"
             )  # fmt: skip
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
