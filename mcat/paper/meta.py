@@ -186,7 +186,7 @@ def printed_for(record: RunRecord, column: str, steps: int) -> Printed | None:
             there is none, the next later one.
     """
     method = method_of(record)
-    if method is None or _has_other_tasks(record):
+    if method is None or has_other_tasks(record):
         return None
     return lookup(method.name, record.family, column, steps, record.delay)
 
@@ -207,6 +207,6 @@ def yardstick(record: RunRecord) -> float | None:
     return None if found is None else found.mean
 
 
-def _has_other_tasks(record: RunRecord) -> bool:
+def has_other_tasks(record: RunRecord) -> bool:
     """Whether it also learned on mirror images, of which the test task may be one."""
     return any("viewmirror" in task for task in record.train)

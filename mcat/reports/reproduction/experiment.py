@@ -20,6 +20,7 @@ from mcat.paper.meta import (
     LEARNER_NOTE,
     OTHER_LEARNER,
     Printed,
+    has_other_tasks,
     method_of,
     printed_for,
 )
@@ -41,6 +42,10 @@ COLUMNS = {
 }
 _RATES = (TRAIN_SUCCESS, TEST_SUCCESS)
 _NONE = "–"
+MIRRORED = (
+    "mirror images are trained on too, and the test task may be one of them, so no number of the"
+    " paper is of these tasks (--no-mirror in mcat metatrain does without)."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +221,8 @@ def _page(
         parts.append(LEARNER_NOTE)
     if any(column in _RATES for column in experiment.columns):
         parts.append(SUCCESS)
+    if mirrored := sorted({r.run.record.family for r in runs if has_other_tasks(r.run.record)}):
+        parts.append(f"{', '.join(mirrored)}: {MIRRORED}")
     for label, run in pair.items():
         parts.append(f"{label}: {_apart(run)} ({run.record.name}).")
     return "\n\n".join(parts) + "\n"
@@ -232,8 +239,8 @@ def _how(
     return (
         f"`{command}`, preset {presets}, commit {', '.join(commits)}.\n"
         f"Budget: {ours} steps; the paper's: {theirs}. Numbers are means over seeds ± standard"
-        " error, at the latest step that all runs of a family have reached; in brackets the"
-        " paper's of the same method, tasks and delay, where it prints one."
+        " error, at the latest step that all finished runs of a family have reached; in brackets"
+        " the paper's of the same method, tasks and delay, where it prints one."
         + f" {unfinished} of {len(runs)} runs are not finished."
         * bool(unfinished)
     )

@@ -58,6 +58,16 @@ def test_another_learner_is_marked():
     assert rows[2][4] == "100.0 [155.7 at 1M †]"
 
 
+def test_mirror_images_are_told_of_and_have_no_number(tmp_path):
+    runs = [of_preset(run, "fast", mirror=None) for run in pair(seeds=(0,))]
+    tasks = (*runs[1].run.record.train, "ant-cripple0-viewmirror")
+    record = replace(runs[1].run.record, train=tasks)
+    runs[1] = replace(runs[1], run=replace(runs[1].run, record=record))
+    *_, page = write_experiment("transfer-effect", EFFECT, runs, tmp_path, "mcat")
+    assert "ant-cripple: mirror images are trained on too" in page.read_text()
+    assert "| MCAT | 0 | 200 | 100.0 |" in page.read_text()
+
+
 def test_runs_are_looked_at_where_all_have_come():
     slow = of_preset(made_up("MCAT", 5, [50], train=[1], steps=(100,)))
     rows = table_of(EFFECT, lines_of(EFFECT, [*pair(), slow]))
@@ -101,8 +111,8 @@ def test_the_page_has_budgets_pictures_and_contexts(tmp_path):
     ]
     runs[0] = replace(runs[0], state="running")
     paths = list(write_experiment("contrastive", experiment, runs, tmp_path, "mcat reproduce x"))
-    names = ["contrastive.json", "contrastive.png", "contrastive-contexts.png", "contrastive.md"]
-    assert [path.name for path in paths] == names
+    ends = ["contrastive json", "contrastive png", "contrastive-contexts png", "contrastive md"]
+    assert [" ".join(path.name.split(".")) for path in paths] == ends
     page = paths[-1].read_text()
     assert "`mcat reproduce x`, preset cpu" in page
     assert "Budget: 200 steps; the paper's: not said." in page
