@@ -78,7 +78,7 @@ def reproduce_runs(
     if start:
         made = _planned(experiment, wishes, folder)
         _tell_budget(experiment, made)
-        states = get_done(made, LocalEngine(made, jobs), plain=quiet)
+        states = get_done(made, LocalEngine(made, jobs), quiet=quiet)
         finished = all(state.state == "done" for state in states)
     else:
         made = _there(folder, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,22 +159,26 @@ def run(
     return 0 if all(state.state == "done" for state in states) else 1
 
 
-def get_done(made: Sweep, starter: Engine, *, plain: bool) -> Sequence[RunState]:
+def get_done(
+    made: Sweep, starter: Engine, *, plain: bool = False, quiet: bool = False
+) -> Sequence[RunState]:
     """Get every run of a sweep done, or stop when asked to; what has become of them.
 
     Args:
         made: The sweep.
         starter: What starts its runs.
         plain: Show it as lines, not as a live table.
+        quiet: Show nothing.
     """
-    from mcat.commands import sweep_table
+    from mcat.commands.sweep_table import Watcher
     from mcat.interrupts import Interrupts
     from mcat.sweeps.driver import Driver
 
-    with (
-        Interrupts() as stop,
-        sweep_table.Watcher(f"sweep {made.name}", plain=plain) as watcher,
-    ):
+    shown: AbstractContextManager[Callable[[Sequence[RunState]], None]]
+    shown = (
+        nullcontext(lambda states: None) if quiet else Watcher(f"sweep {made.name}", plain=plain)
+    )
+    with Interrupts() as stop, shown as watcher:
         return Driver(made, starter, watcher).drive(stop)
 
 
