@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -15,20 +14,13 @@ from mcat.agents.evaluation import Paths, Trial, run_episodes
 from mcat.agents.meta.config import GOOD_ENOUGH
 from mcat.agents.policies.names import find_source_policy, source_policy_name
 from mcat.agents.returns import Returns
-from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.progress import Stopwatch
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.deploy import Transferred, trials_on
 from mcat.transfer.logs import Logs, describe
-from mcat.transfer.result import (
-    GUESSED,
-    ON_SOURCE,
-    TRANSFERRED,
-    Cells,
-    Contexts,
-    ReturnMatrix,
-)
+from mcat.transfer.looks import Looks
+from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, Contexts, ReturnMatrix
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.configs import ContextConfig
 from mcat.translator.cycle.pair import fit_cycle
@@ -88,7 +80,7 @@ def translate_pair(
     _require_use(config, [policy], used=policy.function is not None and trusts)
     looks = None
     if config.best_of and policy.function and not policy.skipped and target.task:
-        looks = _Looks(policy.function, target.task, config, workers)
+        looks = Looks(policy.function, target.task, config, workers)
     with timings.time("fit"):
         translator = _fit_pair(config, source, target, guess, looks, quiet=quiet)
     found = Found(translator=translator, policy=policy.name, skipped=_told([policy]))
@@ -126,37 +118,12 @@ def translate_pair(
     return found
 
 
-class _Looks:
-    """Tries a translator on the target while it is being trained; an `EpochHook`."""
-
-    def __init__(
-        self, policy: PolicyFunction, target: Task, config: TransferConfig, workers: int
-    ) -> None:
-        self.policy, self.target, self.config = policy, target, config
-        self.workers = workers
-        self.means: list[float] = []
-        self.seconds = 0.0
-
-    def __call__(self, epoch: int, translator: Translator) -> None:
-        start = time.perf_counter()
-        transferred = TransferredPolicy(self.policy, translator)
-        (returns,), _ = run_episodes(
-            [Trial(TRANSFERRED, transferred, self.target)],
-            episodes=self.config.episodes,
-            seed=self.config.seed,
-            workers=self.workers,
-            quiet=True,
-        )
-        self.means.append(returns.mean)
-        self.seconds += time.perf_counter() - start
-
-
 def _fit_pair(
     config: TransferConfig,
     source: Logs,
     target: Logs,
     guess: Correspondence | None,
-    looks: _Looks | None,
+    looks: Looks | None,
     *,
     quiet: bool,
 ) -> Translator:
