@@ -1,4 +1,4 @@
-"""Trying a translator on the target while it is being trained, to report the best as the paper does.
+"""Trying a translator on the target while it is trained, to report the best as the paper does.
 
 Why that flatters: docs/decisions.md#which-training-epoch-is-reported.
 """
