@@ -93,6 +93,7 @@ SWITCHES = [
     ("--delay 100", {"delay": 100}),
     ("--no-transfer", {"mcat.transfer": False}),
     ("--no-sil", {"mcat.imitate": False}),
+    ("--sil-all", {"mcat.imitation.positive_only": False}),
     ("--no-contrastive", {"mcat.context.contrastive_weight": 0.0}),
     ("--method cycle", {"mcat.translator": "cycle"}),
     ("--transfer-loss nll", {"mcat.action.loss": "nll"}),
@@ -122,6 +123,29 @@ def test_a_switch_that_changes_nothing_says_so(capsys):
     assert (code, err) == (0, "note: preset fast is as --no-sil makes it already\n")
     for useful in ("--preset cpu --no-sil", "--no-transfer"):
         assert mcat(f"metatrain {useful} --print-config", capsys)[2] == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--sil-all", "--sil-all changes nothing: there is no self-imitation"),
+        ("--preset cpu --no-sil --set mcat.imitation.clip=1", "--set mcat.imitation.clip changes"),
+        ("--no-transfer --method cycle", "--method changes nothing: without transfer"),
+        ("--no-transfer --margin 0.5", "--margin changes nothing"),
+        ("--method cycle --transfer-loss nll", "--transfer-loss changes nothing: the"),
+        ("--no-contrastive --set mcat.context.hinge=printed", "without L_cont there is no hinge"),
+    ],
+)
+def test_switches_that_make_no_sense_together_are_refused_in_one_line(options, said, capsys):
+    code, out, err = mcat(f"metatrain {options} --print-config", capsys)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+def test_self_imitation_of_all_shows_in_the_name_of_the_run():
+    config = overlay(PRESETS["cpu"], {"mcat.imitation.positive_only": False})
+    assert _run_name("cpu", config) == "halfcheetah-armature-cpu-sil-all-seed0"
 
 
 def test_every_setting_is_tried_above():

@@ -15,6 +15,7 @@ import pytest
 from mcat.agents.evaluation import Evaluator
 from mcat.cli import run
 from mcat.envs import family
+from mcat.paper.meta import LEARNER_NOTE
 from mcat.safe_io import read_json, write_json
 from tests.reports.learning.run_folders import write_policy, write_run
 
@@ -60,9 +61,12 @@ def _change(path, change):
 def test_plot_prints_a_table_and_writes_pictures(capsys):
     code, out, err = mcat("plot good --out pictures", capsys)
     assert (code, err) == (0, "")
-    heading, _, row, *paths = out.splitlines()
+    heading, _, row, _, note, *paths = out.splitlines()
     assert heading.startswith("| family | method | seeds | steps | final train | final test |")
-    assert row == "| ant-cripple | fast, no mirror | 0 | 800 | 300 | 200 | 300 | 200 | 282 |"
+    assert row == (
+        "| ant-cripple | fast, no mirror | 0 | 800 | 300 | 200 | 300 | 200 | 156 (MCAT, 1M) † |"
+    )
+    assert note == LEARNER_NOTE
     names = ["learning-curves", "tasks", "drivers-good", "contexts-good"]
     assert paths == [*(f"pictures/{name}.png" for name in names), "pictures/learning.html"]
     assert all(Path(path).stat().st_size > 1000 for path in paths)

@@ -18,7 +18,10 @@ from mcat.cli import cli
 from mcat.commands.options import task_from
 from mcat.envs import FAMILIES, ROBOTS
 from mcat.errors import MissingInputError
+from mcat.paper.experiments import EXPERIMENTS
+from mcat.paper.tables import TABLES
 from mcat.reports.tables import family_rows, markdown_table, page, policy_rows
+from mcat.sweeps.plan_files import packaged_plans
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -249,6 +252,18 @@ def test_the_deviations_of_the_presets_are_all_there():
     assert settings("--preset", "fast", *cpu, *fast) == settings("--preset", "paper")
     others = list(switches_off("In every preset, paper included"))
     assert not [word for word in others if re.fullmatch(r"mcat\.[\w.]+=.+", word)]  # paper has it
+
+
+def test_every_table_of_the_paper_has_a_line_with_its_command():
+    text = (ROOT / "docs" / "reproduce.md").read_text()
+    rows = dict(re.findall(r"^\| .+? \| `mcat reproduce ([\w-]+)` \|(.+)$", text, re.MULTILINE))
+    assert rows.keys() == {*TABLES, *EXPERIMENTS}
+    for name, found in EXPERIMENTS.items():
+        steps = "not said" if found.steps is None else f"{found.steps // 1_000_000}M steps"
+        assert rows[name].startswith(f" runs | {steps}"), name
+    plans = (ROOT / "docs" / "sweep.md").read_text()
+    for name in packaged_plans():
+        assert f"\n| `{name}` |" in plans, name
 
 
 def test_every_decision_names_its_code_and_tests_that_there_are():

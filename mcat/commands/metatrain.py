@@ -13,12 +13,14 @@ from mcat.commands.help import Explained, group
 from mcat.commands.options import json_option, quiet_option
 from mcat.commands.settings import (
     HERE,
+    Idle,
     Setting,
     changes_on_resume,
     layer_options,
     layers,
     name_parts,
     print_config,
+    require_effect,
     require_known_variables,
     require_used,
     resume_option,
@@ -63,6 +65,9 @@ EXPERIMENTS = (
     Setting("--no-transfer", "mcat.transfer", None,
             "Never collect with another task's policy.", value=False),
     Setting("--no-sil", "mcat.imitate", None, "No self-imitation.", value=False),
+    Setting("--sil-all", "mcat.imitation.positive_only", None,
+            "Self-imitation keeps every episode, as Algorithm 1 prints, not only those that paid.",
+            value=False),
     Setting("--no-contrastive", "mcat.context.contrastive_weight", None,
             "Learn contexts without L_cont.", value=0.0),
     Setting("--method", "mcat.translator", "ours|cycle",
@@ -86,6 +91,18 @@ EXPERIMENTS = (
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
 # Keys that the name of a run has already, or that change nothing but how far it goes.
 IN_NO_NAME = ("family", "seed", "steps", "evaluate_every", "evaluation_episodes", "threads")
+# What makes no sense together; the paper's ablations leave out whole parts.
+IDLE = (
+    Idle("mcat.imitate", False, ("mcat.imitation.",),
+         "there is no self-imitation (--set mcat.imitate=true)"),
+    Idle("mcat.transfer", False,
+         ("mcat.translator", "mcat.action.", "mcat.target_context", "mcat.selection."),
+         "without transfer nothing is translated"),
+    Idle("mcat.translator", "cycle", ("mcat.action.loss",),
+         "the translator of Zhang et al. has no L_trans"),
+    Idle("mcat.context.contrastive_weight", 0.0, ("mcat.context.hinge", "mcat.context.margin"),
+         "without L_cont there is no hinge"),
+)  # fmt: skip
 HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 
 
@@ -174,6 +191,7 @@ def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
     config = overlay(PRESETS[preset], changes)
     require_used(config.mcat, PRESETS[preset].mcat, "mcat.")
     usual = flatten(to_json(PRESETS[preset]))
+    require_effect(context, SETTINGS, IDLE, usual, flatten(to_json(config)))
     for item in EXPERIMENTS:
         if options[item.name] is True and usual[item.key] == item.value:
             click.echo(f"note: preset {preset} is as {item.flag} makes it already", err=True)

@@ -37,6 +37,7 @@ def plot(
     from mcat.reports.learning.page import without_detail, write_learning
     from mcat.reports.learning.runs import read_run
     from mcat.reports.learning.sections import (
+        learner_note,
         success_section,
         summary_numbers,
         summary_rows,
@@ -53,7 +54,10 @@ def plot(
     if detail is None and (note := without_detail(groups)):
         click.echo(f"note: {note}", err=True)
     if not as_json:
-        click.echo(markdown_table(summary_rows(groups)))
+        rows = summary_rows(groups)
+        click.echo(markdown_table(rows))
+        if note := learner_note(rows):
+            click.echo(f"\n{note}")
         if judged := with_goals(groups):
             section = success_section(judged)
             click.echo(f"\n{section.reading}\n\n{markdown_table(section.rows)}")

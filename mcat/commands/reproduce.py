@@ -6,13 +6,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from mcat.commands.help import Explained, group
 from mcat.commands.options import quiet_option, threads_option, workers_option
+from mcat.errors import UsageError, unknown
 from mcat.interrupts import stopping_at_once
+from mcat.paper.experiments import EXPERIMENTS
 
 if TYPE_CHECKING:
     from mcat.translator.configs import Loss
+
+# Options that only one sort of table has a use for.
+OF_TRANSFER, OF_RUNS = ("methods", "best_of", "threads", "workers"), ("steps", "jobs", "no_run")
+# And those that say which runs there shall be.
+OF_NEW_RUNS = ("rows", "preset", "transfer_loss", "seeds", "episodes", "steps", "jobs")
+TABLES_HELP = (
+    "\b\nTables of translators (5.1, C.2, C.3, E): table1, heatmaps, rewards, extension.\n"
+    "Tables and figures of runs (5.2, 5.3, C.4, D), each a plan of mcat sweep:\n"
+    + "\n".join(f"  {name:<15} {found.title}" for name, found in EXPERIMENTS.items())
+)
 
 
 @click.command(
@@ -21,77 +34,114 @@ if TYPE_CHECKING:
         "mcat reproduce table1",
         "mcat reproduce table1 --row halfcheetah --seeds 0",
         "mcat reproduce table1 --method cloning --method offline-rl",
+        "mcat reproduce transfer-effect --row ant-damping --steps 100000 --seeds 0,1",
+        "mcat reproduce contrastive --no-run          # the table of the runs that are there",
     ),
+    epilog=TABLES_HELP,
 )
-@click.argument("table", metavar="table1|heatmaps|pairs|rewards|extension")
+@click.argument("table", metavar="TABLE")
 @group(
     "Settings",
     click.option("--row", "rows", multiple=True, metavar="NAME",
-                 help="Only this row; may be repeated (default: all)."),
+                 help="Only this row, of tables of runs a family; may be repeated (default: all)."),
     click.option("--method", "methods", multiple=True, metavar="NAME",
                  help="Only this column, such as ours, cycle, cloning or offline-rl; may be "
                  "repeated (default: all)."),
-    click.option("--preset", default="cpu", show_default=True, metavar="NAME",
+    click.option("--preset", metavar="NAME",
                  help="cpu (at most an hour a row), paper (as printed, three days a translator), "
-                 "released (as the authors' code, an hour; table1, heatmaps), smoke (seconds)."),
+                 "released (as the authors' code, an hour; table1, heatmaps), smoke (seconds); of "
+                 "runs those of mcat metatrain (default: cpu; of runs the plan's)."),
     click.option("--transfer-loss", type=click.Choice(["l1", "nll"]),
                  help="L_trans: distance to F's mean, or likelihood under F (default: the "
                  "preset's; nll in paper, else l1)."),
     click.option("--seeds", default="0,1,2", show_default=True, metavar="N,N,...",
                  help="One training of each method per seed."),
-    click.option("--episodes", default=100, show_default=True, type=click.IntRange(1),
-                 help="Episodes of each policy."),
+    click.option("--episodes", type=click.IntRange(1), metavar="N",
+                 help="Episodes of each policy (default: 100; of runs, an evaluation's per task, "
+                 "the preset's)."),
+    click.option("--best-of", type=click.IntRange(0), metavar="N",
+                 help="Try a translator on the target after each of N parts of its training and "
+                 "tell the best too, as the paper does: optimistic (default: 30 in table1, else "
+                 "and in smoke 0)."),
     threads_option,
     workers_option,
 )  # fmt: skip
 @group(
+    "Tables of runs",
+    click.option("--steps", type=click.IntRange(1), metavar="N",
+                 help="Of each run (default: the plan's); one that is there goes on to more."),
+    click.option("--jobs", type=click.IntRange(1), metavar="N",
+                 help="Runs at once (default: one per core)."),
+    click.option("--no-run", is_flag=True,
+                 help="Start nothing: write the table of the runs that are there."),
+)  # fmt: skip
+@group(
     "The result",
-    click.option("--work", default="runs/reproduce", show_default=True, metavar="FOLDER",
-                 type=click.Path(path_type=Path),
-                 help="Logs and translators; what is there is not made again."),
+    click.option("--work", metavar="FOLDER", type=click.Path(path_type=Path),
+                 help="Logs and translators (default: runs/reproduce), or sweeps of runs (default: "
+                 "sweeps, as of mcat sweep); what is there is not made again."),
     click.option("--out", default="results", show_default=True, metavar="FOLDER",
                  type=click.Path(path_type=Path), help="Where the table goes."),
     quiet_option,
 )  # fmt: skip
+@click.pass_context
 def reproduce(
+    context: click.Context,
     table: str,
     rows: tuple[str, ...],
     methods: tuple[str, ...],
-    preset: str,
+    preset: str | None,
     transfer_loss: Loss | None,
     seeds: str,
-    episodes: int,
-    work: Path,
+    episodes: int | None,
+    best_of: int | None,
+    steps: int | None,
+    jobs: int | None,
+    no_run: bool,
+    work: Path | None,
     out: Path,
     threads: int,
     workers: int,
     quiet: bool,
-) -> None:
-    """Repeat the paper's transfer experiments and write them beside its numbers.
+) -> int:
+    """Repeat the paper's experiments and write them beside its numbers.
 
     Can be stopped and called again: what is finished is kept. Several calls may work in one --work
     folder at once: what one of them is making, the others wait for.
     """
+    numbers = _seeds(seeds)
+    _require_of_table(context, table)
+    if table in EXPERIMENTS:
+        from mcat.commands.reproduced import Wishes, reproduce_runs
+
+        wishes = Wishes(
+            families=rows,
+            preset=preset,
+            steps=steps,
+            seeds=numbers,
+            episodes=episodes,
+            transfer_loss=transfer_loss,
+        )
+        return reproduce_runs(
+            table, wishes, work=work, out=out, jobs=jobs, start=not no_run, quiet=quiet
+        )
+    work = work or Path("runs/reproduce")
     with stopping_at_once(
         f"stopped: finished logs and translators are kept in {work}; the same command goes on"
     ):
-        from mcat.errors import UsageError
         from mcat.paper.run import ReproduceConfig
         from mcat.paper.run import reproduce as run
         from mcat.reports.reproduction.page import require_writable, write_reproduction
 
-        try:
-            numbers = tuple(int(part) for part in seeds.split(","))
-        except ValueError:
-            raise UsageError(f"--seeds takes numbers such as 0,1,2, not '{seeds}'") from None
         config = ReproduceConfig(
             table=table,
             rows=rows,
             methods=methods,
-            preset=preset,
+            preset=preset or "cpu",
             transfer_loss=transfer_loss,
             seeds=numbers,
-            episodes=episodes,
+            episodes=episodes or 100,
+            best_of=best_of,
             threads=threads,
         )
         require_writable(out, table)
@@ -105,3 +155,31 @@ def reproduce(
         paths = write_reproduction(summary, out)
     for path in paths:
         click.echo(path)
+    return 0
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--seeds takes numbers such as 0,1,2, not '{text}'") from None
+
+
+def _require_of_table(context: click.Context, table: str) -> None:
+    """Refuse an unknown table, and options that it has no use for."""
+    from mcat.paper.tables import TABLES
+
+    if table not in TABLES and table not in EXPERIMENTS:
+        raise unknown("table", table, [*TABLES, *EXPERIMENTS])
+    given = {
+        option.name: option.opts[0]
+        for option in context.command.params
+        if context.get_parameter_source(option.name or "") != ParameterSource.DEFAULT
+    }
+    for name in OF_TRANSFER if table in EXPERIMENTS else OF_RUNS:
+        if name in given:
+            made = "runs of mcat metatrain" if table in EXPERIMENTS else "translators"
+            raise UsageError(f"{table} is made from {made}: leave out {given[name]}")
+    for name in OF_NEW_RUNS if "no_run" in given else ():
+        if name in given:
+            raise UsageError(f"--no-run takes the runs that are there: leave out {given[name]}")

@@ -147,6 +147,50 @@ def require_used(chosen: _Learning, preset: _Learning, prefix: str = "") -> None
         )
 
 
+class Idle(NamedTuple):
+    """Settings that change nothing while another one has a certain value.
+
+    Attributes:
+        key: That other one.
+        value: What it is then.
+        keys: How the dotted names of those begin.
+        why: What is not there, in words.
+    """
+
+    key: str
+    value: Any
+    keys: tuple[str, ...]
+    why: str
+
+
+def require_effect(
+    context: click.Context,
+    settings: Iterable[Setting],
+    rules: Iterable[Idle],
+    usual: Mapping[str, Any],
+    ours: Mapping[str, Any],
+) -> None:
+    """Refuse options that change settings which change nothing; a file may be a complete one.
+
+    Args:
+        context: Of the command.
+        settings: Its options that are settings.
+        rules: When which are idle.
+        usual: The preset's settings, flat.
+        ours: The run's.
+
+    Raises:
+        UsageError: naming the first of them.
+    """
+    settings = tuple(settings)
+    sources = (ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE)
+    asked = [item for source in sources for item in given(context, settings, source)]
+    for rule in rules:
+        for item in asked if ours[rule.key] == rule.value else ():
+            if item.key.startswith(rule.keys) and ours[item.key] != usual.get(item.key):
+                raise UsageError(f"{item.option} changes nothing: {rule.why}")
+
+
 def given(
     context: click.Context, settings: Iterable[Setting], source: ParameterSource
 ) -> list[Given]:

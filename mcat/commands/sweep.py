@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from mcat.commands.options import json_option
 from mcat.errors import McatError, UsageError, counted
 
 if TYPE_CHECKING:
+    from mcat.sweeps.driver import Engine
     from mcat.sweeps.folder import Sweep
     from mcat.sweeps.plan import Plan
     from mcat.sweeps.runs import PlannedRun
+    from mcat.sweeps.state import RunState
 
 # CPU seconds of one environment step on one core of 2.5 GHz or so; docs/sweep.md says how
 # they were measured.
@@ -83,7 +86,7 @@ def plan(as_json: bool, **options: Any) -> None:
             found, _ = load_plan(name)
             click.echo(f"{name}: {counted(len(found.points()), 'run')} of mcat {found.command}")
         return
-    chosen, _, runs, folder = _resolved(**options)
+    chosen, _, runs, folder = resolved(**options)
     states = _states(runs, folder)
     if as_json:
         rows = [
@@ -139,13 +142,11 @@ def run(
     Runs that were killed are started again, those that diverged count as results.
     """
     from mcat.commands import sweep_table
-    from mcat.interrupts import Interrupts
-    from mcat.sweeps.driver import Driver, Engine
     from mcat.sweeps.local import LocalEngine
 
     if address is not None and engine != "ray":
         raise UsageError("--address is that of a Ray cluster: add --engine ray")
-    made = _created(**options)
+    made = created(**options)
     starter: Engine
     if engine == "ray":
         from mcat.sweeps.on_ray import RayEngine
@@ -153,13 +154,32 @@ def run(
         starter = RayEngine(made, jobs, address)
     else:
         starter = LocalEngine(made, jobs)
-    with (
-        Interrupts() as stop,
-        sweep_table.Watcher(f"sweep {made.name}", plain=plain or as_json) as watcher,
-    ):
-        states = Driver(made, starter, watcher).drive(stop)
+    states = get_done(made, starter, plain=plain or as_json)
     sweep_table.print_states(made, states, as_json=as_json)
     return 0 if all(state.state == "done" for state in states) else 1
+
+
+def get_done(
+    made: Sweep, starter: Engine, *, plain: bool = False, quiet: bool = False
+) -> Sequence[RunState]:
+    """Get every run of a sweep done, or stop when asked to; what has become of them.
+
+    Args:
+        made: The sweep.
+        starter: What starts its runs.
+        plain: Show it as lines, not as a live table.
+        quiet: Show nothing.
+    """
+    from mcat.commands.sweep_table import Watcher
+    from mcat.interrupts import Interrupts
+    from mcat.sweeps.driver import Driver
+
+    shown: AbstractContextManager[Callable[[Sequence[RunState]], None]]
+    shown = (
+        nullcontext(lambda states: None) if quiet else Watcher(f"sweep {made.name}", plain=plain)
+    )
+    with Interrupts() as stop, shown as watcher:
+        return Driver(made, starter, watcher).drive(stop)
 
 
 @sweep.command(
@@ -192,7 +212,7 @@ def submit(
     from mcat.sweeps.state import look
 
     wishes = slurm.SlurmOptions(partition=partition, account=account, time=limit, more=more)
-    made = _created(**options)
+    made = created(**options)
     if only_print:
         for state in look(made, detailed=False):
             if state.state not in ("done", "diverged"):
@@ -206,7 +226,7 @@ def submit(
     click.echo(f"{counted(len(jobs), 'job')} queued: mcat sweep status {made.folder}", err=True)
 
 
-def _resolved(
+def resolved(
     *,
     plan: str | None,
     name: str | None,
@@ -217,7 +237,7 @@ def _resolved(
     cpus: int | None,
     out: Path | None,
 ) -> tuple[Plan, str, list[PlannedRun], Path]:
-    """The plan, its text, its runs, and where they go."""
+    """The plan that `plan_options` describe, its text, its runs, and where they go."""
     from mcat.commands.planned import Commands
     from mcat.sweeps.plan_files import load_plan
     from mcat.sweeps.runs import resolve
@@ -233,10 +253,11 @@ def _resolved(
     return chosen, text, resolve(chosen, Commands()), folder.absolute()
 
 
-def _created(**options: Any) -> Sweep:
+def created(**options: Any) -> Sweep:
+    """The sweep that `plan_options` describe, in its folder."""
     from mcat.sweeps.folder import create_sweep
 
-    return create_sweep(*_resolved(**options))
+    return create_sweep(*resolved(**options))
 
 
 def _states(runs: Sequence[PlannedRun], folder: Path) -> dict[str, str]:

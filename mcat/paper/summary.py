@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mcat.errors import DataError
 from mcat.paper.tables import TABLES, Numbers
-from mcat.transfer.result import ReturnMatrix, matrix_of
+from mcat.transfer.result import Cells, ReturnMatrix, matrix_of
+
+
+def best_of(method: str) -> str:
+    """The column of the best translator of a training, chosen on the target."""
+    return f"{method}-best"
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,44 @@ class Cell:
         return float(np.std(self.means, ddof=1)) / math.sqrt(n) if n > 1 else None
 
 
+def mean_matrix(matrices: Sequence[ReturnMatrix]) -> ReturnMatrix:
+    """The mean over seeds, with the standard error over seeds; one alone stays as it is."""
+    if len(matrices) == 1:
+        return matrices[0]
+
+    def over_seeds(name: str) -> tuple[Cells, Cells]:
+        values = np.array([getattr(matrix, name) for matrix in matrices], dtype=np.float64)
+        errors = values.std(0, ddof=1) / math.sqrt(len(matrices))
+        return _cells(values.mean(0)), _cells(errors)
+
+    before, before_error = over_seeds("untranslated")
+    after, after_error = over_seeds("transferred")
+    return ReturnMatrix(
+        names=matrices[0].names,
+        untranslated=before,
+        transferred=after,
+        untranslated_error=before_error,
+        transferred_error=after_error,
+    )
+
+
+def gain_errors(matrices: Sequence[ReturnMatrix]) -> NDArray[np.float64] | None:
+    """The standard error over seeds of each gain in percent of the mean return; None for one."""
+    if len(matrices) == 1:
+        return None
+    before, after = (
+        np.array([getattr(matrix, name) for matrix in matrices], dtype=np.float64)
+        for name in ("untranslated", "transferred")
+    )
+    error = (after - before).std(0, ddof=1) / math.sqrt(len(matrices))
+    found: NDArray[np.float64] = 100 * error / np.maximum(np.abs(before.mean(0)), 1)
+    return found
+
+
+def _cells(values: NDArray[np.float64]) -> Cells:
+    return tuple(tuple(None if np.isnan(x) else float(x) for x in row) for row in values)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowSummary:
     """One row of a table, or one heat map.
@@ -47,7 +92,9 @@ class RowSummary:
         printed: The paper's numbers by column.
         cells: Ours by column; empty for heat maps.
         matrices: Every seed's heat map; empty for rows of pairs.
-        seconds: What a translator of each method took.
+        paths: Of the first seed of our method where the hand went: label → episodes → positions;
+            Meta-World's pairs only.
+        seconds: What a translator of each method took, without trying it while it was trained.
         commits: The code that made them.
     """
 
@@ -55,6 +102,7 @@ class RowSummary:
     printed: dict[str, Numbers]
     cells: dict[str, Cell]
     matrices: tuple[ReturnMatrix, ...]
+    paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     seconds: dict[str, float]
     commits: tuple[str, ...]
 
@@ -134,6 +182,7 @@ class Summary:
         """The summary as JSON, with the mean and error of each cell."""
         values = asdict(self)
         for row, own in zip(values["rows"], self.rows, strict=True):
+            del row["paths"]  # which the translators' own results keep
             for name, cell in own.cells.items():
                 row["cells"][name] |= {"mean": cell.mean, "error": cell.error}
         return values

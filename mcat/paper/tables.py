@@ -9,7 +9,7 @@ from itertools import permutations
 from mcat.envs.families import family
 from mcat.envs.scripted import SOURCE_POLICY
 from mcat.envs.tasks import Task
-from mcat.transfer.result import CLONED, OFFLINE, ON_SOURCE, UNTRANSLATED
+from mcat.transfer.result import CLONED, GUESSED, OFFLINE, ON_SOURCE, UNTRANSLATED
 
 STEPS = 100_000  # of each log, as in the paper
 EXTRA = 50_000  # of the logs that the paper did not have
@@ -73,6 +73,17 @@ class Row:
     def pair(self) -> bool:
         """Whether it is about one source and one target."""
         return self.policy is not None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the best of a training can be chosen: of a pair whose spaces are the same."""
+        return self.pair and self.map is None
+
+    def column(self, label: str) -> str:
+        """Where the returns of that label belong: in other spaces a policy acts by a guess only."""
+        bodies = [logs("cpu")[0].task.spec for logs in (self.sources, self.targets)]
+        sizes = {(body.observation_size, body.action_size) for body in bodies}
+        return GUESSED if label == UNTRANSLATED and len(sizes) > 1 else label
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,6 +38,13 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def thousands(steps: float) -> str:
+    """A number of steps, as in "200K" and "1M"."""
+    if abs(steps) >= 1e6:
+        return f"{steps / 1e6:g}M"
+    return f"{steps / 1e3:g}K" if abs(steps) >= 1e3 else f"{steps:g}"
+
+
 def share(part: float) -> str:
     """A part of 1 in percent."""
     return f"{100 * part:.0f} %"

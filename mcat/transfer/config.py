@@ -35,6 +35,8 @@ class TransferConfig:
         episodes: Episodes to run of each policy; 0 for none.
         alternatives: Where episodes are run, also clone the target's logs, learn from their rewards
             offline, and run the policies that come out.
+        best_of: Parts of the training after each of which the translator is tried on the target
+            too, so that the best can be reported beside the last as the paper does; 0 for none.
         reward_aware: Also match the rewards that a model of them predicts.
         seed: Of training and of the episodes' starts; no two seeds share a start.
         threads: Threads of torch; the last bits depend on it.
@@ -50,6 +52,7 @@ class TransferConfig:
     policy: str | None = None
     episodes: int = 100
     alternatives: bool = True
+    best_of: int = 0
     reward_aware: bool = False
     seed: int = 0
     threads: int = 1
@@ -78,6 +81,10 @@ class TransferConfig:
                 "--preset released has neither --map nor --reward-aware: the authors published"
                 " neither"
             )
+        if self.best_of and (self.tasks or self.map is not None or not self.episodes):
+            raise UsageError("best_of takes a pair without a map, and episodes to judge it by")
+        if self.best_of < 0:
+            raise UsageError(f"best_of must not be negative, not {self.best_of}")
         if self.episodes < 0 or self.seed < 0 or self.threads < 1:
             raise UsageError("episodes and seed must not be negative, threads at least 1")
         require_bearable({"episodes": self.episodes, "threads": self.threads})

@@ -22,7 +22,8 @@ from mcat.transfer.alternatives import learn_alternatives, logged_returns
 from mcat.transfer.config import TransferConfig, alternative_updates
 from mcat.transfer.deploy import Transferred, trials_on
 from mcat.transfer.logs import Logs, describe
-from mcat.transfer.result import ON_SOURCE, Cells, Contexts, ReturnMatrix
+from mcat.transfer.looks import Looks
+from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, Contexts, ReturnMatrix
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.configs import ContextConfig
 from mcat.translator.cycle.pair import fit_cycle
@@ -64,6 +65,7 @@ class Found:
     scatter: dict[str, list[list[float]]] = field(default_factory=dict)
     returns: tuple[Returns, ...] = ()
     logged: tuple[Returns, ...] = ()
+    looks: tuple[float, ...] = ()
     paths: Paths = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
     contexts: Contexts | None = None
@@ -86,9 +88,16 @@ def translate_pair(
     policy = _source_policy(config, source, target)
     trusts = guess is None and config.method == "ours"
     _require_use(config, [policy], used=policy.function is not None and trusts)
+    looks = None
+    if config.best_of and policy.function and not policy.skipped and target.task:
+        looks = Looks(policy.function, target.task, config, workers)
     with timings.time("fit"):
-        translator = _fit_pair(config, source, target, guess, quiet=quiet)
+        translator = _fit_pair(config, source, target, guess, looks, quiet=quiet)
     found = Found(translator=translator, policy=policy.name, skipped=_told([policy]))
+    if looks is not None:
+        found.looks = tuple(looks.means)
+        timings.seconds["looks"] = looks.seconds
+        timings.seconds["fit"] -= looks.seconds
     if isinstance(translator, LearnedTranslator):
         with timings.time("trust"):
             found.trust = estimate_trust(
@@ -108,6 +117,8 @@ def translate_pair(
                 policy.name, plain, TransferredPolicy(policy.function, translator)
             )
             trials = [Trial(ON_SOURCE, policy.function, source.task)]
+            if guess is not None and source.sizes == target.sizes:  # else it is `plain` already
+                trials.append(Trial(GUESSED, guess.guess(policy.function), target.task))
             found.returns, found.paths = run_episodes(
                 trials + trials_on(target.task, transferred),
                 episodes=config.episodes,
@@ -152,6 +163,7 @@ def _fit_pair(
     source: Logs,
     target: Logs,
     guess: Correspondence | None,
+    looks: Looks | None,
     *,
     quiet: bool,
 ) -> Translator:
@@ -161,7 +173,8 @@ def _fit_pair(
     if guess is not None:
         return fit_state(*pair, guess, config=recipe.state, seed=seed, quiet=quiet)
     if config.method == "cycle":
-        return fit_cycle(*pair, config=recipe.cycle, seed=seed, quiet=quiet)
+        cycle = replace(recipe.cycle, epochs=config.best_of or recipe.cycle.epochs)
+        return fit_cycle(*pair, config=cycle, seed=seed, quiet=quiet, on_epoch=looks)
     return fit_pair(
         *pair,
         context=_with_cut(recipe.context, target, PAIR_CUTS),
@@ -169,6 +182,8 @@ def _fit_pair(
         joint=recipe.joint,
         seed=seed,
         quiet=quiet,
+        epochs=config.best_of or 1,
+        on_epoch=looks,
     )
 
 

@@ -20,6 +20,7 @@ POLICY_FILES = {CLONED: "clone.safetensors", OFFLINE: "offline-rl.safetensors"}
 """What else the target's logs give, and the file in which that policy lies."""
 LOGGED = "episodes in the target's logs"
 LOGGED_SOURCE = "episodes in the source's logs"
+GUESSED = "first guess on target"  # the maps given by hand, before anything is learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,8 @@ class TransferResult:
         returns: Of the episodes run: of the source policy, and of what else the target's logs
             give; pairs only.
         logged: Of the episodes in the logs, where they have rewards; pairs only.
+        looks: With `best_of`, the mean return on the target after each part of the training; the
+            last is that of the translator as it is.
         skipped: Why episodes were not run (for some of the tasks), None if all were.
         paths: Label → episodes → positions (x, y, z) of the hand; Meta-World only.
         matrix: What every task's policy earns on every task; many tasks only.
@@ -127,6 +130,7 @@ class TransferResult:
     scatter: dict[str, list[list[float]]] = field(default_factory=dict)
     returns: tuple[Returns, ...] = ()
     logged: tuple[Returns, ...] = ()
+    looks: tuple[float, ...] = ()
     skipped: str | None = None
     paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
@@ -185,6 +189,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "trust": _trust(data["trust"]),
         "returns": tuple(map(Returns.from_json, data["returns"])),
         "logged": tuple(map(Returns.from_json, data.get("logged", ()))),  # later than the others
+        "looks": tuple(data.get("looks", ())),  # earlier results have none
         "matrix": matrix_of(data["matrix"]) if data["matrix"] else None,  # once empty for pairs
         "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
     }

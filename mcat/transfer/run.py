@@ -128,7 +128,7 @@ def _finished(
     # know were then as they are in preset cpu, which changes none of them; and one without
     # alternatives is done all the same.
     no_settings = ("out", "overwrite", "quiet")
-    usual = flatten(replace(config, preset="cpu", transfer_loss=None).to_json())
+    usual = flatten(replace(config, preset="cpu", transfer_loss=None, best_of=0).to_json())
     there = usual | flatten(found.config)
     require_same(str(out), there, config.to_json(), no_settings, otherwise=otherwise)
     logs = [{item.name: list(item.hashes) for item in made} for made in (found.machines, machines)]

@@ -6,7 +6,7 @@ action on the target should be the one that followed the original action on the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import ActionConfig, Loss
 from mcat.translator.context import ContextModel
-from mcat.translator.networks import clip, mlp, optimise, seeded, zero_last_layer
+from mcat.translator.networks import clip, ends_epoch, mlp, optimise, seeded, zero_last_layer
 from mcat.translator.reward import RewardModel
 from mcat.translator.windows import Windows, sample_windows
 
@@ -127,8 +127,20 @@ class ActionTraining:
         self.adam = self._fresh_adam()
         self.weigh()
 
-    def run(self, *, quiet: bool = False) -> TranslationReport:
-        """Take all steps, then freeze the network."""
+    def run(
+        self,
+        *,
+        quiet: bool = False,
+        epochs: int = 1,
+        on_epoch: Callable[[int], None] | None = None,
+    ) -> TranslationReport:
+        """Take all steps, then freeze the network.
+
+        Args:
+            quiet: Show no progress.
+            epochs: Equal parts of the training, for the hook alone.
+            on_epoch: Called with the number of each at its end.
+        """
         config = self.config
         tests = [self.sample(source, 4096) for source in self.sources]
         report = TranslationReport()
@@ -140,6 +152,8 @@ class ActionTraining:
                 self.adam.param_groups[0]["lr"] = config.rate(step - 1)
                 loss = self.step()
                 progress.advance(1)
+                if on_epoch is not None and ends_epoch(step, config.steps, epochs):
+                    on_epoch(step * epochs // config.steps)
                 if step % 250 and step != config.steps:
                     continue
                 if not torch.isfinite(loss):

@@ -20,7 +20,7 @@ from mcat.translator.action import (
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import ContextModel, ForwardReport, train_context
 from mcat.translator.limits import require_limits
-from mcat.translator.policy import Translator, from_json
+from mcat.translator.policy import EpochHook, Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.reward import train_reward
 
@@ -124,6 +124,8 @@ def fit_pair(
     joint: bool = False,
     seed: int = 0,
     quiet: bool = False,
+    epochs: int = 30,
+    on_epoch: EpochHook | None = None,
 ) -> LearnedTranslator:
     """Learn to translate actions of `source` into actions of `target`.
 
@@ -138,10 +140,13 @@ def fit_pair(
             objects, other goals) it answers for the source, and H learns nothing.
         seed: Equal seeds give equal translators.
         quiet: Show no progress.
+        epochs: Equal parts of H's training, for the hook alone.
+        on_epoch: Called with the number of each and the translator as it is then.
     """
     require_limits(source=source, target=target)
     tasks = [source, target] if joint else [target]
-    return _fit(tasks, [SourceTargets(0, source, [len(tasks) - 1])], context, action, seed, quiet)
+    sources = [SourceTargets(0, source, [len(tasks) - 1])]
+    return _fit(tasks, sources, context, action, seed, quiet, epochs, on_epoch)
 
 
 def fit_many(
@@ -186,6 +191,8 @@ def _fit(
     action: ActionConfig | None,
     seed: int,
     quiet: bool,
+    epochs: int = 1,
+    on_epoch: EpochHook | None = None,
 ) -> LearnedTranslator:
     context, action = context or ContextConfig(), action or ActionConfig()
     if action.raw_states and context.shared_only:
@@ -195,8 +202,11 @@ def _fit(
     model, forward = train_context(tasks, context, asked_about=others, seed=seed, quiet=quiet)
     reward = train_reward(model, tasks, seed=seed + 2, quiet=quiet) if action.reward_aware else None
     training = ActionTraining(model, sources, action, reward=reward, seed=seed + 1)
-    translation = training.run(quiet=quiet)
-    return LearnedTranslator(model, training.network, _report(forward, translation))
+    translator = LearnedTranslator(model, training.network)
+    hook = None if on_epoch is None else lambda epoch: on_epoch(epoch, translator)
+    translation = training.run(quiet=quiet, epochs=epochs, on_epoch=hook)
+    translator.report = _report(forward, translation)
+    return translator
 
 
 def require_same_spaces(machines: Sequence[Episodes]) -> None:

@@ -97,3 +97,8 @@ class Normaliser(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """Normalised values."""
         return (values - self.mean) / self.std
+
+
+def ends_epoch(step: int, steps: int, epochs: int) -> bool:
+    """Whether one of `epochs` equal parts of `steps` ends with `step`."""
+    return step * epochs // steps > (step - 1) * epochs // steps

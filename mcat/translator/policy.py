@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -190,6 +191,14 @@ def _card(described: dict[str, Any]) -> Card:
     if card.to_metadata() != described:
         raise ValueError("a card of other numbers")
     return card
+
+
+EpochHook = Callable[[int, Translator], None]
+"""Called with the epoch and the translator as it is then. It goes on changing: save it to keep it.
+
+The paper evaluates every epoch on the target and reports the best; that takes an environment, so it
+is for callers to do.
+"""
 
 
 def translator_file(path: StrPath) -> Path:

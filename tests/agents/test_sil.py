@@ -55,7 +55,9 @@ def test_only_episodes_with_some_positive_reward_count():
     assert len(made) == 4
     every = buffer(positive_only=False)
     every.add(new)
-    assert len(every) == 8
+    assert every.episodes.tasks.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(every.returns, [-4.5, 1, -2, -2, 0, 0, 1.5, 3])
+    np.testing.assert_array_equal(every.priorities, np.ones(8))
 
 
 def test_nothing_added_leaves_nothing_to_draw():

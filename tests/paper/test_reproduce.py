@@ -7,10 +7,13 @@ import time
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mcat.agents.evaluation import Evaluator
 from mcat.cli import run
 from mcat.datasets.shards import claim_shards
+from mcat.envs.families import family
 from mcat.envs.tasks import Task
 from mcat.errors import McatError, UsageError
 from mcat.paper import run as module
@@ -19,8 +22,9 @@ from mcat.paper.summary import Cell, RowSummary, Summary
 from mcat.paper.tables import TABLES, Log, Row, Table
 from mcat.reports.reproduction.page import _table, write_reproduction
 from mcat.safe_io import read_json
+from mcat.tensor_files import load_safetensors
 from mcat.transfer import alternatives
-from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED
 from mcat.translator.recipes import RECIPES
 from mcat.translator.state.correspondence import CORRESPONDENCES
 from mcat.workplaces import new_folder
@@ -126,6 +130,7 @@ def test_the_page_shows_ours_beside_the_papers(done, small_table, tmp_path):
     assert f"{ours.mean:,.1f} ± {ours.error:,.1f} [2,937.2 ± 9.5]" in page
     assert "small.png" in page
     assert "many, seed 1" in page
+    assert "many, mean ± standard error over 2 seeds" in page
     assert paths[2].stat().st_size > 10_000
     write_reproduction(summary, tmp_path)  # again, over the old ones
     assert read_json(paths[0])["rows"] == written["rows"]
@@ -472,3 +477,105 @@ def test_a_file_is_no_place_to_work(small_table, tmp_path, capsys, option, monke
     assert sum(line.startswith("error") for line in err.splitlines()) == 1
     assert (tmp_path / "file").read_text() == "precious"
     assert sorted(os.listdir(tmp_path)) in (["file"], ["file", "results"])
+
+
+# ---- first guesses
+
+
+def test_in_other_spaces_a_policy_acts_by_the_guess_alone():
+    rows = {row.name: row for row in TABLES["extension"].rows}
+    assert rows["three-legs"].column(UNTRANSLATED) == GUESSED
+    assert rows["reach-goal1"].column(UNTRANSLATED) == UNTRANSLATED
+    assert rows["three-legs"].column(ON_SOURCE) == ON_SOURCE
+
+
+def test_what_the_guess_earns_by_itself_has_a_column(monkeypatch, tmp_path):
+    """Mirrored states and no actions stand still: every seed earns what doing nothing earns."""
+    goals = family("reach-goals")
+    source, target = (task.replace(horizon=60) for task in (goals.train[0], goals.test[0]))
+    logs = [Log(name=t.label("goal"), task=t, policy=("random", t), steps=240)
+            for t in (source, target)]  # fmt: skip
+    row = Row(
+        name="mirrored",
+        sources=lambda preset: logs[:1],
+        targets=lambda preset: logs[1:],
+        policy=("scripted", source),
+        methods=("ours",),
+        map="mirror-x-states",
+    )
+    monkeypatch.setitem(TABLES, "small", Table(title="Guesses", rows=(row,)))
+    summary = reproduce(cell(rows=(), seeds=(0, 1)), tmp_path / "work", quiet=True)
+    cells = summary.rows[0].cells
+    idle = Evaluator(target, 2, 0).returns(lambda seen: np.zeros((len(seen), 4)))
+    assert cells[GUESSED].means == pytest.approx([idle.mean()] * 2, rel=1e-6)
+    assert cells[UNTRANSLATED].mean != pytest.approx(idle.mean(), rel=1e-3)
+    page = write_reproduction(summary, tmp_path / "out")[1].read_text()
+    assert "| guess alone |" in page
+
+
+# ---- the best of a training
+
+
+@pytest.fixture(scope="module")
+def looked(tmp_path_factory, done):
+    """The pair again, tried three times while it is trained; logs and cycle of seed 1 are there."""
+    work = tmp_path_factory.mktemp("looked")
+    shutil.copytree(done[0] / "logs", work / "logs")
+    shutil.copytree(done[0] / "small", work / "small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TABLES, "small", replace(SMALL, rows=SMALL.rows[:1]))
+        summary = reproduce(cell(rows=(), best_of=3), work, quiet=True)
+    return work, summary
+
+
+def test_the_best_of_a_training_stands_beside_the_last(looked, done):
+    work, summary = looked
+    for method in ("ours", "cycle"):
+        result = read_json(work / f"small/smoke/pair-{method}-best3-seed0/result.json")
+        before = read_json(done[0] / f"small/smoke/pair-{method}-seed0/result.json")
+        assert len(result["looks"]) == 3
+        last = next(r for r in result["returns"] if r["label"].startswith("transferred"))
+        assert result["looks"][-1] == pytest.approx(np.mean(last["values"]), rel=1e-12)
+        assert last == next(r for r in before["returns"] if r["label"] == last["label"])
+        cells = summary.rows[0].cells
+        assert cells[f"{method}-best"].means == (max(result["looks"]),)
+        assert cells[method].mean == result["looks"][-1]
+
+
+def test_looking_changes_nothing_of_the_translator(looked, done):
+    for method in ("ours", "cycle"):
+        folders = (
+            looked[0] / f"small/smoke/pair-{method}-best3-seed0",
+            done[0] / (f"small/smoke/pair-{method}-seed0"),
+        )
+        one, other = (load_safetensors(folder / "translator.safetensors")[0] for folder in folders)
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_the_papers_number_stands_by_its_own_rule(looked, done, tmp_path):
+    page = write_reproduction(looked[1], tmp_path)[1].read_text()
+    cells = looked[1].rows[0].cells
+    assert f"{cells['ours'].mean:,.1f} | {cells['ours-best'].mean:,.1f} [2,937.2 ± 9.5]" in page
+    assert "an optimistic rule" in page
+    before = write_reproduction(done[1][0], tmp_path / "old")[1].read_text()
+    assert "optimistic" not in before
+
+
+def test_translators_of_before_are_shown_without_their_best(done, monkeypatch):
+    monkeypatch.setitem(TABLES, "small", replace(SMALL, rows=SMALL.rows[:1]))
+    summary = module.summarise(cell(rows=(), seeds=(0, 1), best_of=3), done[0])
+    assert summary.rows[0].cells == done[1][0].rows[0].cells
+
+
+def test_the_rule_of_the_paper_is_table_1s():
+    assert ReproduceConfig(table="table1").epochs == 30
+    assert ReproduceConfig(table="table1", best_of=0).epochs == 0
+    assert ReproduceConfig(table="table1", preset="smoke").epochs == 0
+    assert ReproduceConfig(table="rewards").epochs == 0
+    assert ReproduceConfig(table="rewards", best_of=30).epochs == 30
+    for table in ("heatmaps", "extension"):
+        with pytest.raises(UsageError, match=f"translators of a pair: {table} has none"):
+            ReproduceConfig(table=table, best_of=30)
+    with pytest.raises(UsageError, match="must not be negative"):
+        ReproduceConfig(table="table1", best_of=-1)

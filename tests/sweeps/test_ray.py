@@ -66,12 +66,12 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_equal_to_the_bit(two_nodes, tmp
         (tmp_path / place / "plan.toml").write_text(METATRAIN.replace("20_000", "40_000"))
     wanted = finish(tmp_path / "plain")
 
-    from mcat.commands.sweep import _created
+    from mcat.commands.sweep import created
 
     nothing = dict.fromkeys(("name", "kind", "cpus"), None)
     lists = dict.fromkeys(("settings", "grid", "variants"), ())
     folder = tmp_path / "ray" / "sweep"
-    _created(plan=str(tmp_path / "ray" / "plan.toml"), out=folder, **nothing, **lists)
+    created(plan=str(tmp_path / "ray" / "plan.toml"), out=folder, **nothing, **lists)
     sweep = open_sweep(folder)
     cluster, nodes = two_nodes
     killed = []

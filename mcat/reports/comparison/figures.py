@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 
+from mcat.paper.meta import Printed
 from mcat.reports.comparison.contrast import Comparison
 from mcat.reports.comparison.looks import Axis
 from mcat.reports.comparison.sections import intervals
@@ -28,7 +29,7 @@ from mcat.reports.figures import (
     style,
 )
 from mcat.reports.learning.runs import Array
-from mcat.reports.sections import Section, number
+from mcat.reports.sections import Section, number, thousands
 
 _THRESHOLDS = 200
 
@@ -102,10 +103,10 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
         axes.set_xlim(left=0)
         axes.margins(y=0.1)
         axes.locator_params(axis="x", nbins=4)
-        axes.xaxis.set_major_formatter(lambda value, _: _thousands(value))
+        axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
         axes.yaxis.set_major_formatter("{x:,.10g}")
-        if split == "test" and family.paper is not None:
-            _draw_paper_line(axes, family.paper)
+        for printed in family.printed if split == "test" else ():
+            _draw_paper_line(axes, printed)
         if place + columns >= len(panels):  # nothing below it
             axes.set_xlabel("environment steps" if axis == "step" else "CPU seconds")
         if place % columns == 0:
@@ -129,19 +130,14 @@ def _draw_band(
                           lw=0, step=step)  # fmt: skip
 
 
-def _draw_paper_line(axes: Axes, printed: float) -> None:
-    axes.axhline(printed, color=INK, lw=1, ls=(0, (5, 4)))
+def _draw_paper_line(axes: Axes, printed: Printed) -> None:
+    axes.axhline(printed.mean, color=INK, lw=1, ls=(0, (5, 4)))
+    label = f"paper, {printed.method} at {thousands(printed.steps)}: {number(printed.mean)}"
     axes.annotate(
-        f"paper at 2M: {number(printed)}", (0.99, printed), (0, 3), ha="right",
+        label, (0.99, printed.mean), (0, 3), ha="right",
         xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=7.5, color=INK,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
-
-
-def _thousands(value: float) -> str:
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}K" if abs(value) >= 1e3 else f"{value:g}"
 
 
 def draw_profile(comparison: Comparison, title: str) -> bytes:

@@ -10,11 +10,13 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.paper.experiments import TEST
+from mcat.paper.meta import Printed, yardstick
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.statistics import Band, iqm_band
 from mcat.reports.learning.groups import Group
 from mcat.reports.learning.runs import Array
-from mcat.reports.learning.sections import paper_test_return
+from mcat.reports.learning.sections import paper_value
 
 Axis = Literal["step", "cpu"]
 Scores = dict[str, dict[int, float]]  # variant → seed → mean over tasks
@@ -53,8 +55,14 @@ class FamilyRuns:
 
     @property
     def paper(self) -> float | None:
-        """The paper's return on the test tasks, if it is known."""
-        return next(filter(None, map(paper_return, self.runs)), None)
+        """What the paper's MCAT earned on the test tasks after 2M steps, if it is known."""
+        return next(filter(None, (yardstick(run.run.record) for run in self.runs)), None)
+
+    @property
+    def printed(self) -> tuple[Printed, ...]:
+        """The paper's returns on the test tasks in the settings of these runs."""
+        found = (paper_value(as_group(run), TEST) for run in self.runs)
+        return tuple(dict.fromkeys(filter(None, found)))
 
     @cached_property
     def steps(self) -> float | None:
@@ -150,9 +158,9 @@ def variants_of(runs: Iterable[ComparedRun]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(run.variant for run in runs))
 
 
-def paper_return(run: ComparedRun) -> float | None:
-    """The paper's return on the test tasks of a run's family, if it is comparable."""
-    return paper_test_return(Group(label=run.variant, runs=(run.run,)))
+def as_group(run: ComparedRun) -> Group:
+    """A run as `mcat plot` takes it."""
+    return Group(label=run.variant, runs=(run.run,))
 
 
 def _shared_end(runs: Sequence[ComparedRun], axis: Axis) -> float | None:

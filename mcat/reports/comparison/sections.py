@@ -10,8 +10,9 @@ import numpy as np
 
 from mcat.agents.returns import SUCCESS
 from mcat.errors import counted
+from mcat.paper.experiments import TRAIN_SUCCESS
 from mcat.reports.comparison.contrast import Comparison, values_of
-from mcat.reports.comparison.looks import Axis, FamilyRuns, Measure, Scores, paper_return
+from mcat.reports.comparison.looks import Axis, FamilyRuns, Measure, Scores, as_group
 from mcat.reports.comparison.results import SPLITS, ComparedRun, provenance_of
 from mcat.reports.comparison.statistics import (
     FEWEST,
@@ -22,7 +23,14 @@ from mcat.reports.comparison.statistics import (
 )
 from mcat.reports.comparison.verdict import minus, percent, signed
 from mcat.reports.learning.runs import Array
-from mcat.reports.learning.sections import PAPER_GOALS, PAPER_METHOD, paper_cells
+from mcat.reports.learning.sections import (
+    PAPER_COLUMN,
+    PAPER_METHOD,
+    learner_note,
+    paper_cell,
+    paper_cells,
+    paper_value,
+)
 from mcat.reports.sections import Rows, Section, number
 
 PARTS = (0.25, 0.5, 1.0)  # of the steps that all have taken
@@ -37,8 +45,7 @@ _INTERVALS = (
 
 def paper_section(comparison: Comparison) -> Section:
     """What each variant earned in each family, beside what is printed."""
-    heading = ("family", "variant", "seeds", "steps", "test return", "train return",
-               "the paper's MCAT, test after 2M steps")  # fmt: skip
+    heading = ("family", "variant", "seeds", "steps", "test return", "train return", PAPER_COLUMN)
     goals = any(_at(family, "train", ComparedRun.success_rates) for family in comparison.families)
     rows: list[tuple[str, ...]] = [(*heading, *["test success", "train success"] * goals)]
     for family in comparison.families:
@@ -47,7 +54,6 @@ def paper_section(comparison: Comparison) -> Section:
         for variant in comparison.variants:
             runs = [run for run in family.runs if run.variant == variant]
             if runs:
-                printed = paper_return(runs[0])
                 rows.append(
                     (
                         family.name,
@@ -56,21 +62,23 @@ def paper_section(comparison: Comparison) -> Section:
                         _NONE if family.steps is None else f"{family.steps:,.0f}",
                         _cell(looks["test"], variant),
                         _cell(looks["train"], variant),
-                        _NONE if printed is None else number(printed),
+                        paper_cell(as_group(max(runs, key=lambda run: run.run.steps))),
                         *[_cell(rates[s], variant, percent) for s in ("test", "train")] * goals,
                     )
                 )
-        if rates["train"] and family.paper is not None and family.name in PAPER_GOALS:
-            train, test, train_success, test_success = paper_cells(family.name)
+        goals_printed = any(paper_value(as_group(run), TRAIN_SUCCESS) for run in family.runs)
+        if rates["train"] and goals_printed:
+            printed = paper_cells(family.runs[0].run.record.family)
+            train, test, train_success, test_success = printed
             rows.append((family.name, PAPER_METHOD, "3", "2,000,000", test, train, _NONE,
                          test_success, train_success))  # fmt: skip
     return Section(
         name="returns",
         title="What was earned, beside the paper",
         reading=f"Mean returns when all runs of a family had taken equally many steps. {_INTERVALS}"
-        " The paper trained for 2M steps: mind how many there are in a row."
-        + f" {SUCCESS}"
-        * goals,
+        " The paper's numbers are of that method and delay after the steps named beside them: mind"
+        f" how many there are in a row. {learner_note(rows)}".rstrip()
+        + f" {SUCCESS}" * goals,
         finding="",
         rows=rows,
     )

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mcat.errors import counted
+from mcat.paper.meta import MCAT, method_of
 from mcat.reports.comparison.contrast import Comparison, Contrast, values_of
+from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.statistics import Interval, iqm_estimate
 from mcat.reports.sections import number
 
@@ -96,7 +98,7 @@ def _alone(comparison: Comparison) -> str:
     if not more:
         found = iqm_estimate([values_of(scores[variant])])
         says = f"“{variant}” earns {number(found.value)} {_where(comparison)} of {name}"
-    elif comparison.scale.by_paper:
+    elif comparison.scale.by_paper and all(map(_is_mcat, comparison.runs)):
         found = iqm_estimate(strata)
         says = (
             f"“{variant}” earns {found.value:.2f} times what the paper's MCAT did after 2M steps,"
@@ -108,6 +110,11 @@ def _alone(comparison: Comparison) -> str:
     if found.interval is None:
         return f"{says} ({runs}: too few for an interval)."
     return f"{says} (95 % interval {interval_text(found.interval)}; {runs})."
+
+
+def _is_mcat(run: ComparedRun) -> bool:
+    method = method_of(run.run.record)
+    return method is not None and method.name == MCAT
 
 
 def _looks(comparison: Comparison) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
 from mcat.agents.meta.algorithm import RANDOM, SHARED
+from mcat.paper.experiments import TEST, TEST_SUCCESS, TRAIN, TRAIN_SUCCESS
 from mcat.reports.figures import (
     BLUE,
     COLOURS,
@@ -31,14 +32,8 @@ from mcat.reports.figures import (
 )
 from mcat.reports.learning.groups import Curve, Group, in_order, short_names
 from mcat.reports.learning.runs import Contexts, LearningRun
-from mcat.reports.learning.sections import (
-    TEST,
-    TEST_SUCCESS,
-    TRAIN,
-    TRAIN_SUCCESS,
-    paper_value,
-)
-from mcat.reports.sections import number, share
+from mcat.reports.learning.sections import paper_value
+from mcat.reports.sections import number, share, thousands
 
 _RANDOM, _SHARED = "#E3E3E3", "#A0A0A0"
 
@@ -70,7 +65,7 @@ def draw_curves(groups: Sequence[Group], title: str, *, success: bool = False) -
             if success:
                 axes.set_ylim(-0.03, 1.08)
                 axes.yaxis.set_major_formatter(lambda rate, _: share(rate))
-            _draw_paper_line(axes, members, column, _exact_percent if success else number)
+            _draw_paper_lines(axes, members, column, _exact_percent if success else number)
         row[0].set_ylabel("success rate" if success else "mean return")
     for axes in grid[-1]:
         axes.set_xlabel("environment steps")
@@ -106,32 +101,27 @@ def _exact_percent(rate: float) -> str:
     return f"{100 * rate:.1f} %"  # as the paper prints it
 
 
-def _draw_paper_line(
+def _draw_paper_lines(
     axes: Axes, groups: Sequence[Group], column: str, text: Callable[[float], str]
 ) -> None:
-    printed = next(filter(None, (paper_value(group, column) for group in groups)), None)
-    if printed is None:
-        return
-    axes.axhline(printed, color=INK, lw=1, ls=(0, (5, 4)))
-    axes.annotate(
-        f"paper at 2M steps: {text(printed)}", (0.01, printed), (0, 3), ha="left",
-        xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=INK,
-        path_effects=[withStroke(linewidth=3, foreground="white")],
-    )  # fmt: skip
+    """A line for each setting of the paper that one of the groups has."""
+    found = dict.fromkeys(paper_value(group, column) for group in groups)
+    for printed in filter(None, found):
+        axes.axhline(printed.mean, color=INK, lw=1, ls=(0, (5, 4)))
+        axes.annotate(
+            f"paper, {printed.method} at {thousands(printed.steps)}: {text(printed.mean)}",
+            (0.01, printed.mean), (0, 3), ha="left", xycoords=("axes fraction", "data"),
+            textcoords="offset points", fontsize=8, color=INK,
+            path_effects=[withStroke(linewidth=3, foreground="white")],
+        )  # fmt: skip
 
 
 def _step_axis(axes: Axes, ticks: int = 6) -> None:
     style(axes)
     axes.set_xlim(left=0)
     axes.locator_params(axis="x", nbins=ticks)
-    axes.xaxis.set_major_formatter(lambda step, _: _thousands(step))
+    axes.xaxis.set_major_formatter(lambda step, _: thousands(step))
     axes.yaxis.set_major_formatter("{x:,.10g}")
-
-
-def _thousands(step: float) -> str:
-    if abs(step) >= 1e6:
-        return f"{step / 1e6:g}M"
-    return f"{step / 1e3:g}K" if abs(step) >= 1e3 else f"{step:g}"
 
 
 def task_curves(group: Group) -> dict[str, tuple[str, Curve]]:
@@ -226,12 +216,34 @@ def _draw_counts(
 
 def draw_contexts(run: LearningRun, contexts: Contexts, title: str) -> bytes:
     """Contexts in the plane, coloured by the order of their tasks."""
+    figure = new_figure(title, 4.4)
+    axes = figure.add_subplot()
+    axes.set_xlabel(_scatter_contexts(axes, run, contexts))
+    figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, markerscale=1.6)
+    return png(figure)
+
+
+def draw_context_pair(runs: Mapping[str, LearningRun], title: str) -> bytes:
+    """Contexts of the training tasks of several runs side by side, by label (Figure 10)."""
+    figure, panels = new_panels(title, len(runs), 3.4)
+    caption = ""
+    for axes, (label, run) in zip(panels, runs.items(), strict=True):
+        caption = _scatter_contexts(axes, run, run.trained_contexts())
+        panel_title(axes, plain(label))
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower left", frameon=False, fontsize=8.5,
+                  markerscale=1.6, ncols=5, title=caption, title_fontsize=9,
+                  alignment="left")  # fmt: skip
+    return png(figure)
+
+
+def _scatter_contexts(axes: Axes, run: LearningRun, contexts: Contexts) -> str:
+    """Draw them; returns how they were projected, in words."""
     step = -(-len(contexts.points) // TSNE_POINTS)
     places, caption = project(contexts.points[::step], run.record.seed)
     tasks = np.array(contexts.tasks)[::step]
     names = short_names(run.record.tasks)
-    figure = new_figure(title, 4.4)
-    axes = style(figure.add_subplot(), grid=None)
+    style(axes, grid=None)
     for place, (task, shade) in enumerate(_shades(dict.fromkeys(contexts.tasks)).items()):
         x, y = places[tasks == task].T
         test = task in run.record.test
@@ -240,7 +252,6 @@ def draw_contexts(run: LearningRun, contexts: Contexts, title: str) -> bytes:
             facecolors="none" if test else [shade], edgecolors=[shade],
             label=plain(names.get(task, task)) + (" (test)" if test else ""),
         )  # fmt: skip
-    axes.set(xticks=(), yticks=(), xlabel=caption)
+    axes.set(xticks=(), yticks=())
     axes.spines[:].set_visible(False)
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, markerscale=1.6)
-    return png(figure)
+    return caption

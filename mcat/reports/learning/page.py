@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mcat.errors import MissingInputError, install
+from mcat.paper.experiments import TEST, TRAIN
 from mcat.reports.html import document, section_of, tag
 from mcat.reports.learning.groups import Group
 from mcat.reports.learning.runs import LearningRun
 from mcat.reports.learning.sections import (
-    TEST,
-    TRAIN,
     contexts_section,
     curves_section,
     drivers_section,

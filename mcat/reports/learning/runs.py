@@ -58,6 +58,14 @@ class LearningRun:
         known = np.isfinite(values)
         return steps[known], values[known]
 
+    def trained_contexts(self) -> Contexts:
+        """Contexts of the tasks that it learns, as the paper shows them; none if there are none."""
+        if self.contexts is None:
+            return Contexts(np.zeros((0, 1)), ())
+        kept = [task in self.record.train for task in self.contexts.tasks]
+        names = tuple(task for task in self.contexts.tasks if task in self.record.train)
+        return Contexts(self.contexts.points[kept], names)
+
     @property
     def steps(self) -> int:
         """How far it has come."""

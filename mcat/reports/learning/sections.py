@@ -11,50 +11,43 @@ import numpy as np
 from mcat.agents.meta.algorithm import RANDOM, SHARED
 from mcat.agents.returns import SUCCESS
 from mcat.envs.families import FAMILIES
+from mcat.paper.experiments import TEST, TEST_SUCCESS, TRAIN, TRAIN_SUCCESS
+from mcat.paper.meta import (
+    LEARNER_NOTE,
+    MCAT,
+    OTHER_LEARNER,
+    Printed,
+    lookup,
+    method_of,
+    printed_for,
+)
 from mcat.reports.learning.groups import Group, in_order, mean_and_error, short_names
 from mcat.reports.learning.runs import Contexts, LearningRun
-from mcat.reports.sections import Rows, Section, number, share, told_apart
-
-TRAIN, TEST = "eval/train", "eval/test"
-TRAIN_SUCCESS, TEST_SUCCESS = "eval/success/train", "eval/success/test"
-# Mean return on the test tasks after 2M steps, as the paper prints it.
-PAPER_TEST_RETURNS = {
-    "halfcheetah-armature": 2071.0,
-    "halfcheetah-mass": 1771.0,
-    "hopper-size": 1915.0,
-    "ant-damping": 625.0,
-    "ant-cripple": 282.0,
-    "metaworld-objects": 10.2,
-}
-# Where it prints success rates: all it has of MCAT, means and what is behind its ±.
-PAPER_GOALS = {
-    "metaworld-objects": {
-        TRAIN: (204.1, 43.1),
-        TEST: (10.2, 8.3),
-        TRAIN_SUCCESS: (0.533, 0.054),
-        TEST_SUCCESS: (0.167, 0.136),
-    },
-}
-
+from mcat.reports.sections import Rows, Section, number, share, thousands, told_apart
 
 PAPER_METHOD = "the paper's MCAT"
+PAPER_COLUMN = "the paper's, test"
 
 
-def paper_test_return(group: Group) -> float | None:
-    """The paper's number, if it is known and was earned with the same delay."""
-    return paper_value(group, TEST)
+def paper_value(group: Group, column: str) -> Printed | None:
+    """The paper's number for what these runs are, None if it has none."""
+    steps = max(run.steps for run in group.runs)
+    return printed_for(group.record, column, steps)
 
 
-def paper_value(group: Group, column: str) -> float | None:
-    """The same for a return or a success rate on train or test tasks."""
-    record = group.record
-    if column == TEST:
-        printed = PAPER_TEST_RETURNS.get(record.family)
-    else:
-        printed = PAPER_GOALS.get(record.family, {}).get(column, (None,))[0]
-    if printed is None or record.delay != FAMILIES[record.family].train[0].delay:
-        return None
-    return printed
+def paper_cell(group: Group, column: str = TEST) -> str:
+    """The same in a table: number, method and steps, and a mark if the learner is another one."""
+    printed, method = paper_value(group, column), method_of(group.record)
+    if printed is None or method is None:
+        return "–"
+    mark = "" if method.same_learner else f" {OTHER_LEARNER}"
+    return f"{number(printed.mean)} ({printed.method}, {thousands(printed.steps)}){mark}"
+
+
+def learner_note(rows: Rows) -> str:
+    """What the mark in a table means; empty if it has none."""
+    marked = any(cell.endswith(OTHER_LEARNER) for row in rows for cell in row)
+    return LEARNER_NOTE if marked else ""
 
 
 def with_goals(groups: Sequence[Group]) -> list[Group]:
@@ -65,7 +58,7 @@ def with_goals(groups: Sequence[Group]) -> list[Group]:
 def summary_rows(groups: Sequence[Group]) -> Rows:
     """Final and best returns of each group, mean ± standard error over its runs."""
     heading = ("family", "method", "seeds", "steps", "final train", "final test", "best train",
-               "test then", "the paper's MCAT, test at 2M")  # fmt: skip
+               "test then", PAPER_COLUMN)  # fmt: skip
     return [heading, *map(_summary_row, groups)]
 
 
@@ -105,14 +98,13 @@ def _final(run: LearningRun, column: str) -> float:
 
 def _summary_row(group: Group) -> tuple[str, ...]:
     best = [_at_best(run) for run in group.runs]
-    printed = paper_test_return(group)
     return (
         *_named(group),
         _cell(_last(group, TRAIN)),
         _cell(_last(group, TEST)),
         _cell([train for train, _ in best]),
         _cell([test for _, test in best]),
-        "–" if printed is None else number(printed),
+        paper_cell(group),
     )
 
 
@@ -162,14 +154,16 @@ def curves_section(groups: Sequence[Group]) -> Section:
         tested = any(_last(group, TEST) for group in groups)
         ends = [f"{g.label} {_cell(_last(g, TEST if tested else TRAIN))}" for g in groups]
         finding = f"Return on {'test' if tested else 'train'} tasks: {'; '.join(ends)}"
+    rows = summary_rows(groups)
     return Section(
         name="learning-curves",
         title="How it learns",
         reading="Mean return of evaluation episodes against environment steps, all tasks counted"
         " together. Bold lines are means over seeds with a band of one standard error, thin ones"
-        " single seeds; test tasks are never trained on.",
+        " single seeds; test tasks are never trained on. The paper's numbers are of that method"
+        f" after the steps named. {learner_note(rows)}".rstrip(),
         finding=finding,
-        rows=summary_rows(groups),
+        rows=rows,
     )
 
 
@@ -207,12 +201,14 @@ def success_section(groups: Sequence[Group]) -> Section:
 
 
 def paper_cells(family: str) -> tuple[str, ...]:
-    """What the paper prints: train and test return, train and test success."""
+    """What the paper prints of MCAT: train and test return, train and test success."""
     cells = []
-    for column, (mean, error) in PAPER_GOALS[family].items():
-        success = column in (TRAIN_SUCCESS, TEST_SUCCESS)
-        scale, unit = (100, " %") if success else (1, "")
-        cells.append(f"{scale * mean:.1f} ± {scale * error:.1f}{unit}")
+    delay = FAMILIES[family].train[0].delay
+    for column in (TRAIN, TEST, TRAIN_SUCCESS, TEST_SUCCESS):
+        printed = lookup(MCAT, family, column, 2_000_000, delay)
+        scale, unit = (100, " %") if column in (TRAIN_SUCCESS, TEST_SUCCESS) else (1, "")
+        if printed is not None and printed.error is not None:
+            cells.append(f"{scale * printed.mean:.1f} ± {scale * printed.error:.1f}{unit}")
     return tuple(cells)
 
 

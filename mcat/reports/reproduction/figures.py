@@ -8,15 +8,16 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mcat.paper.summary import RowSummary, Summary
+from mcat.paper.summary import RowSummary, Summary, mean_matrix
 from mcat.reports.figures import new_figure, png, style
-from mcat.reports.translation.figures import draw_heat_map
-from mcat.transfer.result import ON_SOURCE, UNTRANSLATED
+from mcat.reports.translation.figures import draw_heat_map, draw_paths
+from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED
 
 # Colour-blind safe; the same policies have the same colours in a transfer's report.
 _COLOURS = {
     ON_SOURCE: "#8C8C8C",
     UNTRANSLATED: "#D55E00",
+    GUESSED: "#CC79A7",
     "cycle": "#009E73",
     "ours": "#0072B2",
     "reward-aware": "#56B4E9",
@@ -36,11 +37,16 @@ def draw_summary(summary: Summary) -> bytes:
         if row.cells:
             _bars(axes, row, first=number % _ABREAST == 0)
         else:
-            draw_heat_map(axes, row.matrices[0])
+            draw_heat_map(axes, mean_matrix(row.matrices))
         axes.set_title(row.name, loc="left", fontsize=9)
     if rows and rows[0].cells:
         _legend(figure, rows)
     return png(figure)
+
+
+def draw_row_paths(row: RowSummary) -> bytes:
+    """Where the hand went in a row of Meta-World (Figure 4)."""
+    return png(draw_paths(row.paths, f"{row.name}: paths of the hand"))
 
 
 def _bars(axes: Axes, row: RowSummary, *, first: bool) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mcat.reports.figures import (
     BLUE,
@@ -218,13 +218,18 @@ def _actions(result: TransferResult, title: str) -> Figure:
 
 
 def _paths(result: TransferResult, title: str) -> Figure:
+    return draw_paths(result.paths, title)
+
+
+def draw_paths(paths: Mapping[str, Sequence[ArrayLike]], title: str) -> Figure:
+    """Paths of a hand from above and from the side, by who moved it (Figure 4)."""
     figure, panels = new_panels(title, 2, 3.6)
     views = [("from above", 1, "y (m), away from the robot"), ("from the side", 2, "z (m), height")]
     lines = {}
     for axes, (view, axis, label) in zip(panels, views, strict=True):
-        for name, paths in result.paths.items():
-            colour, line = _COLOURS[name], _STYLES[name]
-            for points in map(np.array, paths):
+        for name, episodes in paths.items():
+            colour, line = _COLOURS.get(name, GREEN), _STYLES.get(name, "-.")
+            for points in map(np.array, episodes):
                 (lines[name],) = axes.plot(points[:, 0], points[:, axis], line, color=colour)
                 axes.plot(*points[0, [0, axis]], "o", ms=4, mfc="white", color=colour)
                 axes.plot(*points[-1, [0, axis]], "s", ms=5, color=colour)

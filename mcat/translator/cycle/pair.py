@@ -21,11 +21,9 @@ from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.configs import CycleConfig
 from mcat.translator.cycle.training import (
-    EpochHook,
     LossLog,
     StateActionNet,
     TransitionRows,
-    ends_epoch,
     mismatch,
     per_dimension,
     scheduled,
@@ -34,8 +32,8 @@ from mcat.translator.cycle.training import (
 )
 from mcat.translator.fit import require_same_spaces
 from mcat.translator.limits import require_limits
-from mcat.translator.networks import optimise, seeded
-from mcat.translator.policy import Translator, from_json
+from mcat.translator.networks import ends_epoch, optimise, seeded
+from mcat.translator.policy import EpochHook, Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes
 

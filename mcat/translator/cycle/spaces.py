@@ -25,19 +25,17 @@ from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
 from mcat.translator.configs import SpacesCycleConfig
 from mcat.translator.cycle.training import (
-    EpochHook,
     LossLog,
     StateActionNet,
     TransitionRows,
-    ends_epoch,
     mismatch,
     per_dimension,
     spread_of_change,
     train_forward,
 )
 from mcat.translator.limits import require_limits
-from mcat.translator.networks import optimise, seeded
-from mcat.translator.policy import Translator, from_json
+from mcat.translator.networks import ends_epoch, optimise, seeded
+from mcat.translator.policy import EpochHook, Translator, from_json
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence, require_fit
 from mcat.translator.state.hand_maps import ActionMap, StateMap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -13,16 +13,8 @@ from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import BaselineConfig
-from mcat.translator.networks import Normaliser, mlp, optimise
-from mcat.translator.policy import Translator
+from mcat.translator.networks import Normaliser, ends_epoch, mlp, optimise
 from mcat.translator.report import FitReport
-
-EpochHook = Callable[[int, Translator], None]
-"""Called with the epoch and the translator as it is then. It goes on changing: save it to keep it.
-
-The original evaluates every epoch on the target and keeps the best; that takes an environment, so
-it is for callers to do.
-"""
 
 
 class TransitionRows(NamedTuple):
@@ -98,11 +90,6 @@ def scheduled(
             for group in optimiser.param_groups:
                 group["lr"] = rates[len(rates) * step // steps]
         yield step + 1
-
-
-def ends_epoch(step: int, steps: int, epochs: int) -> bool:
-    """Whether one of `epochs` equal parts of `steps` ends with `step`."""
-    return step * epochs // steps > (step - 1) * epochs // steps
 
 
 def train_forward(

@@ -90,7 +90,7 @@ def test_many_variants_are_counted():
 def test_one_variant_is_told_what_it_earned():
     assert first_sentence(compared({"fast": 1})) == (
         "“fast” earns 1.10 times what the paper's MCAT did after 2M steps, on unseen tasks"
-        " (95 % interval 1.02 to 1.18; 3 seeds, 2 families)."
+        " (95 % interval 1.03 to 1.18; 3 seeds, 2 families)."
     )
     alone = compared({"fast": 1}, families={"ant-cripple": 282}, seeds=1)
     assert first_sentence(alone) == (
@@ -124,9 +124,10 @@ def test_the_table_has_the_papers_number_and_the_steps_in_each_row():
     runs.append(made_up("no transfer", 9, [5], steps=(100,), state="running"))
     runs.append(made_up("no transfer", 8, [], steps=(), state="diverged"))
     rows = paper_section(Comparison(runs=tuple(runs))).rows
-    assert rows[1] == ("ant-cripple", "MCAT", "3", "200", "310 [282, 338]", "7 [7, 7]", "282")
+    assert rows[1] == ("ant-cripple", "MCAT", "3", "200", "310 [282, 338]", "7 [7, 7]",
+                       "156 (MCAT, 1M) †")  # fmt: skip
     assert rows[2][:4] == ("ant-cripple", "no transfer", "4; 1 running; 1 diverged", "200")
-    assert rows[4][-1] == "1,915"
+    assert rows[4][-1] == "1,982 (MCAT, 1M) †"
     few = paper_section(Comparison(runs=(made_up("x", 0, [1, 2]), made_up("x", 1, [1, -3]))))
     assert few.rows[1][4] == "2 and −3 (too few seeds)"
 
@@ -229,7 +230,7 @@ def test_pictures_show_every_family_and_the_papers_line(drawn):
     mean, half, paper = panels[0].get_lines()
     assert mean.get_ydata() == pytest.approx([155.1, 310.2])
     assert half.get_ydata() == pytest.approx([77.55, 155.1])
-    assert paper.get_ydata() == [282, 282]
+    assert paper.get_ydata() == [155.7, 155.7]
     assert len(panels[0].collections) == 2  # bands; one seed has none
     assert not panels[2].collections
     comparison = Comparison(runs=tuple(runs[:-1]))

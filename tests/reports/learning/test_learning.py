@@ -16,7 +16,7 @@ from mcat.reports.learning.sections import (
     contexts_section,
     curves_section,
     drivers_section,
-    paper_test_return,
+    paper_cell,
     summary_rows,
     tasks_section,
 )
@@ -199,14 +199,14 @@ def test_the_table_takes_the_best_by_training_tasks():
     ]
     _, row = summary_rows([Group(label="fast", runs=tuple(runs))])
     assert row == ("ant-cripple", "fast", "0, 1", "2,000–3,000", "6 ± 1", "6 ± 2", "8 ± 1",
-                   "4 ± 0", "282")  # fmt: skip
+                   "4 ± 0", "156 (MCAT, 1M) †")  # fmt: skip
 
 
 def test_the_papers_number_is_for_its_own_delay():
     run = made_up({"step": [1]})
-    assert paper_test_return(Group(label="", runs=(run,))) == 282
-    assert paper_test_return(Group(label="", runs=(made_up({}, delay=1),))) is None
-    assert paper_test_return(Group(label="", runs=(made_up({}, family="ant-heatmap"),))) is None
+    assert paper_cell(Group(label="", runs=(run,))) == "156 (MCAT, 1M) †"
+    assert paper_cell(Group(label="", runs=(made_up({}, delay=1),))) == "–"
+    assert paper_cell(Group(label="", runs=(made_up({}, family="ant-heatmap"),))) == "–"
 
 
 def test_names_lose_what_all_share_and_sort_by_number():
@@ -261,8 +261,8 @@ def test_curves_show_means_bands_and_the_papers_line(tmp_path, drawn):
     (band,) = train.collections
     (path,) = band.get_paths()
     assert (path.vertices[:, 1].min(), path.vertices[:, 1].max()) == (100, 500)
-    assert [text.get_text() for text in test.texts] == ["paper at 2M steps: 282"]
-    assert not train.texts
+    assert [text.get_text() for text in test.texts] == ["paper, MCAT at 1M: 156"]
+    assert [text.get_text() for text in train.texts] == ["paper, MCAT at 2M: 110"]
     assert (train.get_title("left"), test.get_title("left")) == (
         "ant-cripple: train tasks",
         "ant-cripple: test tasks",

@@ -12,7 +12,8 @@ from mcat.translator.adversarial import Adversary, HistoryPool
 from mcat.translator.configs import CycleConfig, SpacesCycleConfig
 from mcat.translator.cycle.pair import CycleNetworks, CycleTraining, fit_cycle
 from mcat.translator.cycle.spaces import SpacesNetworks, SpacesTraining, fit_cycle_spaces
-from mcat.translator.cycle.training import LossLog, TransitionRows, ends_epoch, optimise, scheduled
+from mcat.translator.cycle.training import LossLog, TransitionRows, optimise, scheduled
+from mcat.translator.networks import ends_epoch
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence

@@ -1,0 +1,51 @@
+"""Trying a translator on the target while it is trained, to report the best as the paper does.
+
+Why that flatters: docs/decisions.md#which-training-epoch-is-reported.
+"""
+
+from __future__ import annotations
+
+import time
+
+from mcat.agents.evaluation import Trial, run_episodes
+from mcat.envs.tasks import Task
+from mcat.transfer.config import TransferConfig
+from mcat.transfer.result import TRANSFERRED
+from mcat.translator import TransferredPolicy, Translator
+from mcat.types import PolicyFunction
+
+
+class Looks:
+    """An `EpochHook` that runs the episodes by which the translator will be judged in the end.
+
+    Args:
+        policy: Of the source.
+        target: Where to try it.
+        config: How many episodes, and from which starts.
+        workers: Processes that share the physics.
+
+    Attributes:
+        means: The mean return after each epoch so far.
+        seconds: What that took.
+    """
+
+    def __init__(
+        self, policy: PolicyFunction, target: Task, config: TransferConfig, workers: int
+    ) -> None:
+        self.policy, self.target, self.config, self.workers = policy, target, config, workers
+        self.means: list[float] = []
+        self.seconds = 0.0
+
+    def __call__(self, epoch: int, translator: Translator) -> None:
+        """Look at the translator as it is."""
+        start = time.perf_counter()
+        transferred = TransferredPolicy(self.policy, translator)
+        (returns,), _ = run_episodes(
+            [Trial(TRANSFERRED, transferred, self.target)],
+            episodes=self.config.episodes,
+            seed=self.config.seed,
+            workers=self.workers,
+            quiet=True,
+        )
+        self.means.append(returns.mean)
+        self.seconds += time.perf_counter() - start
