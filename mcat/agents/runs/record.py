@@ -34,6 +34,8 @@ class RunRecord:
         test: Names of those that are only looked at.
         horizon: Steps of an episode.
         delay: Steps between two payments of reward.
+        method: The method that learns a family; runs of before there were several are of MCAT, and
+            for `mcat train` it means nothing.
     """
 
     folder: Path
@@ -46,6 +48,7 @@ class RunRecord:
     test: tuple[str, ...]
     horizon: int
     delay: int
+    method: str = "mcat"
 
     @property
     def name(self) -> str:
@@ -152,6 +155,7 @@ def _of_family(content: dict[str, Any]) -> dict[str, Any]:
         "test": tuple(map(_text, task_set["test"])),
         "horizon": _count(task_set["horizon"]),
         "delay": _count(task_set["delay"]),
+        "method": _text(content.get("method", "mcat")),
     }
 
 
