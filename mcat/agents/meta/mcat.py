@@ -103,7 +103,13 @@ class MCAT:
 
     @classmethod
     def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> MCAT:
-        """As a run asks for it: what is good enough for F depends on the robot."""
+        """As a run asks for it: what is good enough for F depends on the robot.
+
+        Args:
+            task_set: The tasks.
+            config: The settings of the run.
+            seed: Every random draw follows from it.
+        """
         assert isinstance(config, MetaTrainConfig)
         settings = config.mcat
         if settings.good_enough is None:

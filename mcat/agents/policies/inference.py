@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mcat.agents.meta.methods.maths import product_of_gaussians, variances
 from mcat.agents.networks import MLP, parameter_shapes
 from mcat.datasets.views import Episodes
 

@@ -18,7 +18,76 @@ from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.methods.coded import Coded
 from mcat.agents.meta.methods.configs import PCGradConfig, PCGradRun
-from mcat.agents.meta.methods.surgery import project
+from mcat.agents.meta.methods.maths import project
 from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.networks import descend
 from mcat.agents.sac import SAC
+
+
+class ProjectedSAC(SAC):
+    """SAC on rows by task whose steps are along projected gradients.
+
+    Attributes:
+        conflicts: Of the latest update, whether gradients of critics or actor disagreed.
+    """
+
+    conflicts = 0.0
+
+    def descend(self, adam: torch.optim.Adam, losses: Tensor) -> None:
+        """A step along the mean of the tasks' projected gradients."""
+        parameters = adam.param_groups[0]["params"]
+        each = [
+            torch.autograd.grad(loss, parameters, retain_graph=True) for loss in losses.unbind()
+        ]
+        flat = torch.stack([torch.cat([g.flatten() for g in own]) for own in each])
+        step, conflict = project(flat, self.generator)
+        sizes = [parameter.numel() for parameter in parameters]
+        parts = step.split(sizes)
+        descend(adam, [g.view_as(p) for g, p in zip(parts, parameters, strict=True)])
+        self.conflicts = float(conflict)
+
+
+class PCGrad(Coded):
+    """The method; see the module.
+
+    Args:
+        task_set: The tasks.
+        config: The numbers.
+        seed: Every random draw follows from it.
+    """
+
+    own_metrics = ("pcgrad/conflicts", "policy/temperature")
+
+    def __init__(
+        self, task_set: TaskSet, config: PCGradConfig, seed: np.random.SeedSequence
+    ) -> None:
+        super().__init__(task_set, config, seed, config.sac.discount)
+        tasks = len(task_set.train)
+        self.learner = self.sac = ProjectedSAC(
+            task_set.observation_size + tasks,
+            task_set.action_size,
+            config.sac,
+            self.generator,
+            tasks,
+            tasks=tasks,
+        )
+
+    @classmethod
+    def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> PCGrad:
+        """As a run asks for it."""
+        assert isinstance(config, PCGradRun)
+        return cls(task_set, config.pcgrad, seed)
+
+    def codes(self) -> Tensor:
+        """One-hot."""
+        return torch.eye(len(self.task_set.train))
+
+    def unseen(self) -> Tensor:
+        """The mean of them: a place that is 0 everywhere was never seen either."""
+        return self.codes().mean(0)
+
+    def update(self, batch: Batch, imitation: Imitation | None) -> tuple[Losses, Sequence[Tensor]]:
+        """SAC's, with projections."""
+        losses, _ = super().update(batch, imitation)
+        temperature = self.sac.temperature().detach().exp().mean()
+        return losses, (torch.tensor(self.sac.conflicts), temperature)

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mcat.agents.meta.config import PRESETS, MetaTrainConfig
+from mcat.agents.meta.methods import configs
 from mcat.agents.meta.run_config import RunConfig
 from mcat.errors import UsageError, unknown
 
@@ -47,11 +48,51 @@ class Method:
 METHODS: dict[str, Method] = {
     "mcat": Method(
         label="MCAT",
-        note="the paper's: a policy with contexts, and translated policies of other tasks",
+        note="contexts, and translated policies of other tasks (Algorithm 1)",
         config=MetaTrainConfig,
         presets=PRESETS,
         module="mcat",
         algorithm="MCAT",
+    ),
+    "pearl": Method(
+        label="PEARL",
+        note="a latent task, inferred from trial episodes (Rakelly et al. 2019)",
+        config=configs.PEARLRun,
+        presets=configs.PEARL,
+        module="methods.pearl",
+        algorithm="PEARL",
+    ),
+    "mql": Method(
+        label="MQL",
+        note="TD3 with a recurrent context, adapted to each task (Fakoor et al. 2020)",
+        config=configs.MQLRun,
+        presets=configs.MQL,
+        module="methods.mql",
+        algorithm="MQL",
+    ),
+    "distral": Method(
+        label="Distral",
+        note="a policy for each task, distilled into one (Teh et al. 2017)",
+        config=configs.DistralRun,
+        presets=configs.DISTRAL,
+        module="methods.distral",
+        algorithm="Distral",
+    ),
+    "hipbmdp": Method(
+        label="HiP-BMDP",
+        note="hidden parameters of each task in a table (Zhang et al. 2021)",
+        config=configs.HiPBMDPRun,
+        presets=configs.HIPBMDP,
+        module="methods.hipbmdp",
+        algorithm="HiPBMDP",
+    ),
+    "pcgrad": Method(
+        label="PCGrad",
+        note="gradients of tasks that disagree are projected (Yu et al. 2020)",
+        config=configs.PCGradRun,
+        presets=configs.PCGRAD,
+        module="methods.pcgrad",
+        algorithm="PCGrad",
     ),
 }
 
