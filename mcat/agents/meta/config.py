@@ -9,7 +9,6 @@ from mcat.agents.configs import (
     CreditConfig,
     CrossQConfig,
     ImitationConfig,
-    LearnerKind,
     SelectionConfig,
     TD3Config,
 )
@@ -53,7 +52,7 @@ class MCATConfig:
         selection: When a transferred policy collects the next episode of a task.
     """
 
-    learner: LearnerKind = "td3"
+    learner: Literal["crossq", "td3"] = "td3"
     scale_rewards: bool = False
     learn_while_acting: bool = False
     average_contexts: bool = False
@@ -107,9 +106,14 @@ class MCATConfig:
             )
 
     @property
+    def numbers(self) -> CrossQConfig | TD3Config:
+        """Those of the learner."""
+        return self.crossq if self.learner == "crossq" else self.td3
+
+    @property
     def discount(self) -> float:
         """γ of the learner."""
-        return self.crossq.discount if self.learner == "crossq" else self.td3.discount
+        return self.numbers.discount
 
 
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}

@@ -79,7 +79,7 @@ class MCAT:
         contexts = config.context.context_size
         inputs = task_set.observation_size + contexts
         self.learner = make_learner(
-            config, inputs, task_set.action_size, _generator(agent), contexts
+            config.numbers, inputs, task_set.action_size, _generator(agent), contexts
         )  # π, Q
         self.policy, self.deployed = (
             ContextPolicy.of(actor, self.models.model, averaged=config.average_contexts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,13 +97,16 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
 
 
-def saved_config(folder: Path, kind: str, config: type[T]) -> T:
+def saved_config(
+    folder: Path, kind: str, config: type[T], later: Mapping[str, Any] | None = None
+) -> T:
     """The settings of a run of that command.
 
     Args:
         folder: Where the run is.
         kind: The command.
         config: The class of its settings.
+        later: Groups of settings, as JSON, that the first runs of that command did without.
 
     Raises:
         MissingInputError: if the folder holds none.
@@ -110,7 +114,7 @@ def saved_config(folder: Path, kind: str, config: type[T]) -> T:
     """
     record = read_record(folder, kinds=(kind,))
     try:
-        return from_json(config, record.config)
+        return from_json(config, {**(later or {}), **record.config})
     except DataError as error:
         raise DataError(f"{folder / RECORD_FILE}: {error}") from error
 
