@@ -88,7 +88,7 @@ class CodedPolicy:
         if self.inference is not None:
             codes = self.inference.codes(len(names), trials)
         else:
-            known = {name: code for name, code in zip(self.tasks, self.codes, strict=True)}
+            known = dict(zip(self.tasks, self.codes, strict=True))
             codes = torch.stack([known.get(name, self.unseen) for name in names])
         return ActingCodedPolicy(self.actor, codes[torch.as_tensor(tasks)])
 

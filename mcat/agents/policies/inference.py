@@ -17,8 +17,7 @@ from mcat.datasets.views import Episodes
 class Inference:
     """The encoder of transitions and the units that it sees them in.
 
-    A row is [s/σ_s, a, r/n, (s' - s)/σ_Δ]: rewards are divided by the delay n, as one payment is for
-    n steps.
+    A row is [s/σ_s, a, r/n, (s' - s)/σ_Δ]; r is divided by the delay n, as it is paid for n steps.
 
     Attributes:
         encoder: Maps a row to means and raw variances of z.

@@ -14,6 +14,7 @@ from torch import Tensor
 from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.meta.methods.multitask import MultiTask
 from mcat.agents.policies.coded_policy import ActingCodedPolicy, CodedPolicy
+from mcat.agents.policies.inference import Inference
 from mcat.agents.sac import SAC
 from mcat.datasets.views import Episodes
 from mcat.safe_io import StrPath
@@ -21,9 +22,14 @@ from mcat.types import PolicyFunction
 
 
 class Coded(MultiTask):
-    """A method with one code for each training task and one for all others."""
+    """A method with one code for each training task and one for all others.
+
+    Attributes:
+        inference: Finds codes in trial episodes, in place of those; None if nothing does.
+    """
 
     learner: SAC
+    inference: Inference | None = None
 
     @abstractmethod
     def codes(self) -> Tensor:
@@ -60,7 +66,11 @@ class Coded(MultiTask):
     def policy(self) -> CodedPolicy:
         """What a user gets, as it is now."""
         return CodedPolicy(
-            self.learner.deployed, self.codes(), self.unseen(), self.task_set.train
+            self.learner.deployed,
+            self.codes(),
+            self.unseen(),
+            self.task_set.train,
+            inference=self.inference,
         )
 
     def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:

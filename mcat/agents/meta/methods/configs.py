@@ -1,12 +1,17 @@
-"""The numbers of the methods that MCAT is compared with, and their presets; no torch."""
+"""The numbers of the methods that MCAT is compared with; no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
-from mcat.agents.configs import FAST_SAC, CreditConfig, ImitationConfig, SACConfig, TD3Config
+from mcat.agents.configs import (
+    CreditConfig,
+    CrossQConfig,
+    ImitationConfig,
+    SACConfig,
+    TD3Config,
+)
 from mcat.agents.meta.run_config import RunConfig
 from mcat.errors import UsageError
 
@@ -189,14 +194,18 @@ class MQLConfig(MethodConfig):
     """TD3 whose networks read what went before, adapted to each task (Fakoor et al. 2020).
 
     Attributes:
-        td3: The numbers of TD3.
+        learner: TD3 as in the paper, or CrossQ.
+        td3: The numbers of TD3, if it is the learner.
+        crossq: The numbers of CrossQ, if it is the learner.
         history: Steps that the networks read.
         memory: Numbers in the GRU's state.
         exploration: Standard deviation of the noise on actions.
         adapt: How it learns from a trial.
     """
 
+    learner: Literal["crossq", "td3"] = "td3"
     td3: TD3Config = field(default_factory=TD3Config)
+    crossq: CrossQConfig = field(default_factory=CrossQConfig)
     history: int = 10
     memory: int = 20
     exploration: float = 0.1
@@ -206,6 +215,11 @@ class MQLConfig(MethodConfig):
         super().__post_init__()
         _positive(history=self.history, memory=self.memory)
         _not_negative(exploration=self.exploration)
+
+    @property
+    def numbers(self) -> CrossQConfig | TD3Config:
+        """Those of the learner."""
+        return self.crossq if self.learner == "crossq" else self.td3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,107 +280,3 @@ class MQLRun(RunConfig):
 
     method: ClassVar[str] = "mql"
     mql: MQLConfig = field(default_factory=MQLConfig)
-
-
-# What MCAT's presets of these names have too, so that no method is favoured.
-_FAST: Mapping[str, Any] = {
-    "start_steps": 10_000,
-    "batch_size": 128,
-    "updates_per_step": 2.0,
-    "learn_while_acting": True,
-    "scale_rewards": True,
-    "credit": CreditConfig(kind="auto"),
-}
-_SMOKE: Mapping[str, Any] = {
-    "start_steps": 5000,
-    "updates_per_step": 0.01,
-    "credit": CreditConfig(kind="learned", hidden=(32, 32)),
-}
-
-
-def _presets(
-    run: type[RunConfig],
-    kind: type[MethodConfig],
-    *,
-    fast: Mapping[str, Any],
-    paper: Mapping[str, Any],
-    smoke: Mapping[str, Any],
-) -> dict[str, RunConfig]:
-    """The presets of a method, from what is its own in each."""
-
-    def made(own: Mapping[str, Any], **more: Any) -> RunConfig:
-        return run(**more, **{run.method: kind(**own)})
-
-    return {
-        "fast": made({**_FAST, **fast}, episode_lengths=(100, 500), mirror=None),
-        "cpu": made({}),
-        "paper": made(paper, steps=2_000_000, evaluation_episodes=10),
-        "smoke": made({**_SMOKE, **smoke}, steps=15_000, evaluate_every=2, evaluation_episodes=1),
-    }
-
-
-_PRINTED = SACConfig(hidden=(400, 400, 400))
-_SMALL = SACConfig(hidden=(32, 32))
-_DISTRAL, _PEARL = DistralConfig().sac, PEARLConfig().sac
-
-PCGRAD = _presets(
-    PCGradRun,
-    PCGradConfig,
-    fast={"sac": FAST_SAC},
-    # What mtrl's SAC for states has, at 128 rows of each of five tasks.
-    paper={
-        "sac": replace(_PRINTED, temperature=1.0),
-        "batch_size": 640,
-        "updates_per_step": 0.2,
-    },
-    smoke={"sac": _SMALL},
-)
-DISTRAL = _presets(
-    DistralRun,
-    DistralConfig,
-    fast={"sac": replace(FAST_SAC, spread_floor=-5.0, temperature_rate=0.0)},
-    paper={
-        "sac": replace(_DISTRAL, hidden=(400, 400, 400), learning_rate=1e-3),
-        "updates_per_step": 0.2,
-    },
-    smoke={"sac": replace(_DISTRAL, hidden=(32, 32))},
-)
-HIPBMDP = _presets(
-    HiPBMDPRun,
-    HiPBMDPConfig,
-    fast={"sac": FAST_SAC},
-    paper={
-        "sac": replace(_PRINTED, learning_rate=1e-3),
-        "size": 50,
-        "model_hidden": (512,),
-        "updates_per_step": 0.2,
-    },
-    smoke={"sac": _SMALL, "model_hidden": (32,)},
-)
-PEARL = _presets(
-    PEARLRun,
-    PEARLConfig,
-    fast={"sac": replace(FAST_SAC, temperature=1.0, temperature_rate=0.0, reward_scale=5.0)},
-    paper={
-        "sac": replace(_PEARL, hidden=(300, 300, 300)),
-        "encoder_hidden": (200, 200, 200),
-        "context_rows": 256,
-        "batch_size": 1280,
-        "updates_per_step": 0.8,
-    },
-    smoke={"sac": replace(_PEARL, hidden=(32, 32)), "encoder_hidden": (32, 32)},
-)
-MQL = _presets(
-    MQLRun,
-    MQLConfig,
-    fast={"exploration": 0.3},
-    paper={
-        "td3": TD3Config(hidden=(300, 300)),
-        "memory": 30,
-        "adapt": AdaptConfig(old_updates=100, old_batches=5),
-    },
-    smoke={
-        "td3": TD3Config(hidden=(32, 32)),
-        "adapt": AdaptConfig(new_updates=1, old_updates=2, old_batches=1),
-    },
-)

@@ -22,9 +22,9 @@ from torch import Tensor
 from mcat.agents.gaussian import Drawn, Gaussian, gaussian
 from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.meta.algorithm import TaskSet
-from mcat.agents.meta.methods.configs import DistralConfig, DistralRun
+from mcat.agents.meta.methods.configs import DistralConfig
+from mcat.agents.meta.methods.maths import distral_cost
 from mcat.agents.meta.methods.multitask import MultiTask
-from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.networks import MLP, minimise
 from mcat.agents.policies.coded_policy import ActingCodedPolicy, CodedPolicy
 from mcat.agents.sac import SAC
@@ -62,7 +62,7 @@ class DistralSAC(SAC):
     ) -> None:
         sac = replace(config.sac, temperature=1 / config.beta)
         super().__init__(obs_size, act_size, sac, generator, tasks=tasks, apart=True)
-        self._pull = config.alpha / config.beta
+        self._alpha, self._beta = config.alpha, config.beta
         self.prior = MLP((obs_size, *sac.hidden, 2 * act_size), 1, generator)
         self.prior_adam = torch.optim.Adam(self.prior.parameters(), sac.learning_rate, fused=True)
         self._prior_means = self.distilled = self.prior.narrowed(act_size)
@@ -78,8 +78,8 @@ class DistralSAC(SAC):
 
     def cost(self, obs: Tensor, drawn: Drawn) -> Tensor:
         """(1/β) log π_i - (α/β) log π0 of actions of the tasks' policies."""
-        own = super().cost(obs, drawn)
-        return own - self._pull * self.distilled_policy(obs).log_density(drawn.raw)
+        distilled = self.distilled_policy(obs).log_density(drawn.raw)
+        return distral_cost(drawn.log_density, distilled, alpha=self._alpha, beta=self._beta)
 
     def _improve(self, obs: Tensor) -> None:
         """A step on the tasks' policies, then one on π0."""
@@ -118,12 +118,6 @@ class Distral(MultiTask):
         super().__init__(task_set, config, seed, config.sac.discount)
         sizes = task_set.observation_size, task_set.action_size
         self.learner = DistralSAC(*sizes, config, self.generator, len(task_set.train))
-
-    @classmethod
-    def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Distral:
-        """As a run asks for it."""
-        assert isinstance(config, DistralRun)
-        return cls(task_set, config.distral, seed)
 
     def next_drivers(self) -> tuple[str, ...]:
         """Each task's own policy."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
+from mcat.agents.credit.segments import uniform_rewards
 from mcat.agents.learner import Batch, Imitation
 from mcat.agents.meta.algorithm import Round, TaskSet
 from mcat.agents.meta.methods.configs import MethodConfig
@@ -18,6 +19,7 @@ from mcat.agents.meta.updates import SCALE_ROWS
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken
+from mcat.datasets.views import Episodes
 from mcat.errors import UsageError
 
 
@@ -167,6 +169,19 @@ class Experience:
             reward = self.credit.estimate(obs, action, next_obs, received)
             batch = batch._replace(reward=reward.view_as(batch.reward))
         return batch._replace(reward=(batch.reward - self._mean) / self._spread)
+
+    def rows_of(self, episodes: Episodes, numbers: NDArray[np.int64]) -> Batch:
+        """Transitions of any episodes, with rewards made as those of the latest `begin`."""
+        found = episodes.transitions(numbers)
+        obs, action, received, next_obs, terminal = map(torch.from_numpy, found[1:])
+        reward = received[:, None]
+        if self.credit.at_once:
+            reward = self.credit.estimate(obs, action, next_obs, reward)
+        else:
+            shared = uniform_rewards(episodes, self.credit.delay)
+            reward = torch.from_numpy(shared[numbers])[:, None]
+        reward = (reward - self._mean) / self._spread
+        return Batch(obs, action, reward, next_obs, terminal[:, None])
 
     def imitated(self) -> Imitated | None:
         """Steps of D by priority, as many of each task; None if there are none.

@@ -20,10 +20,9 @@ from torch import Tensor
 from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.methods.coded import Coded
-from mcat.agents.meta.methods.configs import HiPBMDPConfig, HiPBMDPRun
+from mcat.agents.meta.methods.configs import HiPBMDPConfig
 from mcat.agents.meta.methods.maths import metric_loss
 from mcat.agents.meta.methods.units import Units
-from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.networks import MLP, Table, minimise
 from mcat.agents.sac import SAC
 
@@ -62,15 +61,10 @@ class HiPBMDP(Coded):
             "units": self.units,
         }
 
-    @classmethod
-    def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> HiPBMDP:
-        """As a run asks for it."""
-        assert isinstance(config, HiPBMDPRun)
-        return cls(task_set, config.hipbmdp, seed)
-
     def codes(self) -> Tensor:
         """θ; SAC's losses do not reach it."""
-        return self.theta().detach()
+        theta: Tensor = self.theta()
+        return theta.detach()
 
     def unseen(self) -> Tensor:
         """The mean of θ."""

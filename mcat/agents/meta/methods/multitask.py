@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.meta.algorithm import RANDOM, SHARED, PhaseCallback, Round, TaskSet
 from mcat.agents.meta.methods.configs import MethodConfig
 from mcat.agents.meta.methods.experience import Experience, Imitated, part_of
+from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.meta.updates import LOSSES
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
@@ -75,6 +76,18 @@ class MultiTask(ABC):
         self._sums, self._done, self._seen = torch.zeros(0), 0, 0
         self._learning = False
 
+    @classmethod
+    def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Self:
+        """As a run asks for it: a subclass takes the tasks, its own numbers and the seed.
+
+        Args:
+            task_set: The tasks.
+            config: The settings of the run.
+            seed: Every random draw follows from it.
+        """
+        make: Callable[..., Self] = cls
+        return make(task_set, config.own, seed)
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of what is logged of learning."""
@@ -104,6 +117,7 @@ class MultiTask(ABC):
 
     def begin(self) -> None:
         """Called before the first update of a round, with rows to learn from."""
+        return
 
     def rows(self, numbers: NDArray[np.int64]) -> Batch:
         """The rows of an update, by their numbers in `experience`."""
@@ -227,4 +241,3 @@ class MultiTask(ABC):
         self.experience.load_tensors(tensors)
         for name, rng in self.rngs.items():
             rng.bit_generator.state = state["rngs"][name]
-

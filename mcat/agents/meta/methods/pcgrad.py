@@ -2,8 +2,8 @@
 
 All tasks share the networks of one SAC, which is told by a one-hot code which task it is; each task
 has its own temperature. With g_i the gradient of task i's loss, for every i and the other tasks j
-in an order drawn anew: if g·g_j < 0, g ← g - (g·g_j / |g_j|²) g_j, where g starts as g_i and the g_j
-stay as they were. The step is along the mean of the results, for critics and actor alike.
+in an order drawn anew: if g·g_j < 0, g ← g - (g·g_j / |g_j|²) g_j, where g starts as g_i and the
+g_j stay as they were. The step is along the mean of the results, for critics and actor alike.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from torch import Tensor
 from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.methods.coded import Coded
-from mcat.agents.meta.methods.configs import PCGradConfig, PCGradRun
+from mcat.agents.meta.methods.configs import PCGradConfig
 from mcat.agents.meta.methods.maths import project
-from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.networks import descend
 from mcat.agents.sac import SAC
 
@@ -31,7 +30,7 @@ class ProjectedSAC(SAC):
         conflicts: Of the latest update, whether gradients of critics or actor disagreed.
     """
 
-    conflicts = 0.0
+    conflicts: Tensor = torch.zeros(())
 
     def descend(self, adam: torch.optim.Adam, losses: Tensor) -> None:
         """A step along the mean of the tasks' projected gradients."""
@@ -42,9 +41,9 @@ class ProjectedSAC(SAC):
         flat = torch.stack([torch.cat([g.flatten() for g in own]) for own in each])
         step, conflict = project(flat, self.generator)
         sizes = [parameter.numel() for parameter in parameters]
-        parts = step.split(sizes)
+        parts = torch.split(step, sizes)
         descend(adam, [g.view_as(p) for g, p in zip(parts, parameters, strict=True)])
-        self.conflicts = float(conflict)
+        self.conflicts = conflict.float()
 
 
 class PCGrad(Coded):
@@ -72,12 +71,6 @@ class PCGrad(Coded):
             tasks=tasks,
         )
 
-    @classmethod
-    def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> PCGrad:
-        """As a run asks for it."""
-        assert isinstance(config, PCGradRun)
-        return cls(task_set, config.pcgrad, seed)
-
     def codes(self) -> Tensor:
         """One-hot."""
         return torch.eye(len(self.task_set.train))
@@ -90,4 +83,4 @@ class PCGrad(Coded):
         """SAC's, with projections."""
         losses, _ = super().update(batch, imitation)
         temperature = self.sac.temperature().detach().exp().mean()
-        return losses, (torch.tensor(self.sac.conflicts), temperature)
+        return losses, (self.sac.conflicts, temperature)

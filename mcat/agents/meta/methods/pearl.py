@@ -23,12 +23,10 @@ from mcat.agents.gaussian import Drawn
 from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.meta.algorithm import RANDOM, Round, TaskSet
 from mcat.agents.meta.methods.coded import Coded, coded, with_codes
-from mcat.agents.meta.methods.configs import PEARLConfig, PEARLRun
+from mcat.agents.meta.methods.configs import PEARLConfig
 from mcat.agents.meta.methods.maths import kl_to_prior
 from mcat.agents.meta.methods.units import Units
-from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.networks import MLP, descend
-from mcat.agents.policies.coded_policy import CodedPolicy
 from mcat.agents.policies.inference import Inference
 from mcat.agents.sac import SAC
 from mcat.datasets.views import Episodes
@@ -110,6 +108,7 @@ class PEARL(Coded):
     own_metrics = ("pearl/kl", "pearl/z_spread")
     trials = TRIALS
     learner: InferringSAC
+    inference: Inference
 
     def __init__(
         self, task_set: TaskSet, config: PEARLConfig, seed: np.random.SeedSequence
@@ -140,12 +139,6 @@ class PEARL(Coded):
         self._kl, self._rows = config.kl, config.context_rows
         self._contexts: dict[int, Episodes] = {}  # by task
         self._last = RANDOM  # driver
-
-    @classmethod
-    def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> PEARL:
-        """As a run asks for it."""
-        assert isinstance(config, PEARLRun)
-        return cls(task_set, config.pearl, seed)
 
     def remember(self, new: Round) -> None:
         """Keep a round; what no posterior collected is the context of its tasks."""
@@ -199,14 +192,3 @@ class PEARL(Coded):
     def unseen(self) -> Tensor:
         """The prior's mean."""
         return torch.zeros(self.inference.latent)
-
-    @property
-    def policy(self) -> CodedPolicy:
-        """The actor and the inference."""
-        return CodedPolicy(
-            self.learner.deployed,
-            self.codes(),
-            self.unseen(),
-            self.task_set.train,
-            inference=self.inference,
-        )

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from mcat.agents.meta.config import PRESETS, MetaTrainConfig
-from mcat.agents.meta.methods import configs
+from mcat.agents.meta.methods import configs, presets
 from mcat.agents.meta.run_config import RunConfig
 from mcat.errors import UsageError, unknown
 
@@ -58,7 +58,7 @@ METHODS: dict[str, Method] = {
         label="PEARL",
         note="a latent task, inferred from trial episodes (Rakelly et al. 2019)",
         config=configs.PEARLRun,
-        presets=configs.PEARL,
+        presets=presets.PEARL,
         module="methods.pearl",
         algorithm="PEARL",
     ),
@@ -66,7 +66,7 @@ METHODS: dict[str, Method] = {
         label="MQL",
         note="TD3 with a recurrent context, adapted to each task (Fakoor et al. 2020)",
         config=configs.MQLRun,
-        presets=configs.MQL,
+        presets=presets.MQL,
         module="methods.mql",
         algorithm="MQL",
     ),
@@ -74,7 +74,7 @@ METHODS: dict[str, Method] = {
         label="Distral",
         note="a policy for each task, distilled into one (Teh et al. 2017)",
         config=configs.DistralRun,
-        presets=configs.DISTRAL,
+        presets=presets.DISTRAL,
         module="methods.distral",
         algorithm="Distral",
     ),
@@ -82,7 +82,7 @@ METHODS: dict[str, Method] = {
         label="HiP-BMDP",
         note="hidden parameters of each task in a table (Zhang et al. 2021)",
         config=configs.HiPBMDPRun,
-        presets=configs.HIPBMDP,
+        presets=presets.HIPBMDP,
         module="methods.hipbmdp",
         algorithm="HiPBMDP",
     ),
@@ -90,7 +90,7 @@ METHODS: dict[str, Method] = {
         label="PCGrad",
         note="gradients of tasks that disagree are projected (Yu et al. 2020)",
         config=configs.PCGradRun,
-        presets=configs.PCGRAD,
+        presets=presets.PCGRAD,
         module="methods.pcgrad",
         algorithm="PCGrad",
     ),
