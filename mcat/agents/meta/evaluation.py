@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,12 @@ from mcat.agents.evaluation import episode_outcomes
 from mcat.agents.meta.algorithm import Algorithm, TaskSet
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import roll_out
+from mcat.datasets.views import Episodes
 from mcat.tensor_files import Arrays, save_safetensors
+from mcat.types import PolicyFunction
+
+if TYPE_CHECKING:
+    from mcat.envs.vector import TaskVectorEnv
 
 CONTEXTS_FILE = "contexts.safetensors"
 SNAPSHOTS = 20  # of the contexts of an episode
@@ -32,9 +38,7 @@ class Evaluation:
 
     def __init__(self, task_set: TaskSet, episodes: int, seed: int, trials: int = 0) -> None:
         self._task_set, self._episodes = task_set, episodes
-        self._trial_seeds = [
-            np.random.SeedSequence(seed, spawn_key=(3, trial)) for trial in range(trials)
-        ]
+        self._trial_seeds = trial_seeds(seed, trials)
         self._trial_env = task_set.make(range(len(task_set.names))) if trials else None
         self._tasks = np.repeat(np.arange(len(task_set.names)), episodes)
         self._env = task_set.make(self._tasks.tolist())
@@ -79,30 +83,13 @@ class Evaluation:
         return found if successes is None else found | self._means(SUCCESS_COLUMNS, successes)
 
     def _try(self, algorithm: Algorithm) -> tuple[EpisodeStore | None, dict[str, float]]:
-        """The trials on each task, and what the first earned in each split.
-
-        An episode that diverged is left out; the method finds none of its task then.
-        """
+        """The trials on each task, and what the first earned in each split."""
         if self._trial_env is None:
             return None, {}
-        tasks = range(len(self._task_set.names))
-        trials = EpisodeStore(self._task_set.observation_size, self._task_set.action_size)
-        first = np.full(len(tasks), np.nan)
-        for number, seed in enumerate(self._trial_seeds):
-            found = roll_out(
-                self._trial_env,
-                algorithm.acting_policy(tasks, trials if len(trials) else None),
-                seed=seed,
-                noise=(0.0, 0.0),
-                episodes=len(tasks),
-            )
-            for task, episode in enumerate(found):
-                if episode:
-                    trials.append_episode(**episode, task=task)
-                    if number == 0:
-                        first[task] = episode["rewards"].sum(dtype=np.float64)
+        trials = roll_trials(self._trial_env, algorithm.acting_policy, self._trial_seeds)
+        first = [_first_return(trials.task(task)) for task in range(len(self._task_set.names))]
         train = len(self._task_set.train)
-        means = [_mean(part) for part in (first[:train], first[train:]) if len(part)]
+        means = [_mean(np.array(part)) for part in (first[:train], first[train:]) if part]
         return trials, dict(zip(self._splits(UNTRIED_COLUMNS), means, strict=True))
 
     def _means(self, measure: str, episodes: NDArray[Any]) -> dict[str, float]:
@@ -122,6 +109,39 @@ class Evaluation:
             }
             header = {"kind": "contexts", "names": list(self._task_set.names), "step": step}
             save_safetensors(folder / CONTEXTS_FILE, arrays, header, overwrite=True)
+
+
+def trial_seeds(seed: int, trials: int) -> list[np.random.SeedSequence]:
+    """The seeds of trials, one after another, the same at every evaluation."""
+    return [np.random.SeedSequence(seed, spawn_key=(3, trial)) for trial in range(trials)]
+
+
+def roll_trials(
+    env: TaskVectorEnv,
+    acting: Callable[[Sequence[int], Episodes | None], PolicyFunction],
+    seeds: Sequence[np.random.SeedSequence],
+) -> EpisodeStore:
+    """One trial after another on every task; an episode that diverged is left out.
+
+    Args:
+        env: One row for each task.
+        acting: The policy on tasks by their numbers, given the trials so far.
+        seeds: Of each trial.
+    """
+    spec, tasks = env.tasks[0].spec, range(env.num_envs)
+    trials = EpisodeStore(spec.observation_size, spec.action_size)
+    for seed in seeds:
+        policy = acting(tasks, trials if len(trials) else None)
+        found = roll_out(env, policy, seed=seed, noise=(0.0, 0.0), episodes=len(tasks))
+        for task, episode in enumerate(found):
+            if episode:
+                trials.append_episode(**episode, task=task)
+    return trials
+
+
+def _first_return(trials: Episodes) -> float:
+    """What the first of a task's trials earned; NaN if there is none."""
+    return float(trials.episode_returns()[0]) if len(trials) else float("nan")
 
 
 def _mean(values: NDArray[np.float64]) -> float:
