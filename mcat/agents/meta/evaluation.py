@@ -38,7 +38,7 @@ class Evaluation:
 
     def __init__(self, task_set: TaskSet, episodes: int, seed: int, trials: int = 0) -> None:
         self._task_set, self._episodes = task_set, episodes
-        self._trial_seeds = trial_seeds(seed, trials)
+        self._root, self._trials = seed, trials
         self._trial_env = task_set.make(range(len(task_set.names))) if trials else None
         self._tasks = np.repeat(np.arange(len(task_set.names)), episodes)
         self._env = task_set.make(self._tasks.tolist())
@@ -50,7 +50,7 @@ class Evaluation:
     def columns(self) -> tuple[str, ...]:
         """The names of what `run` measures."""
         found = self._columns("eval")
-        if self._trial_seeds:
+        if self._trials:
             found += self._splits(UNTRIED_COLUMNS)
         return found + self._columns(SUCCESS_COLUMNS) if self._task_set.can_succeed else found
 
@@ -86,7 +86,8 @@ class Evaluation:
         """The trials on each task, and what the first earned in each split."""
         if self._trial_env is None:
             return None, {}
-        trials = roll_trials(self._trial_env, algorithm.acting_policy, self._trial_seeds)
+        seeds = trial_seeds(self._root, self._trials)
+        trials = roll_trials(self._trial_env, algorithm.acting_policy, seeds)
         first = [_first_return(trials.task(task)) for task in range(len(self._task_set.names))]
         train = len(self._task_set.train)
         means = [_mean(np.array(part)) for part in (first[:train], first[train:]) if part]
@@ -112,7 +113,7 @@ class Evaluation:
 
 
 def trial_seeds(seed: int, trials: int) -> list[np.random.SeedSequence]:
-    """The seeds of trials, one after another, the same at every evaluation."""
+    """The seeds of trials, one after another; each can be used once, as it counts its children."""
     return [np.random.SeedSequence(seed, spawn_key=(3, trial)) for trial in range(trials)]
 
 

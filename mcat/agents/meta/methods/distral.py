@@ -25,7 +25,7 @@ from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.methods.configs import DistralConfig
 from mcat.agents.meta.methods.maths import distral_cost
 from mcat.agents.meta.methods.multitask import MultiTask
-from mcat.agents.networks import MLP, minimise
+from mcat.agents.networks import MLP, Table, minimise
 from mcat.agents.policies.coded_policy import ActingCodedPolicy, CodedPolicy
 from mcat.agents.sac import SAC
 from mcat.datasets.views import Episodes
@@ -69,7 +69,7 @@ class DistralSAC(SAC):
         if sac.deployed_rate < 1:
             self.distilled = MLP(self._prior_means.sizes, 1).requires_grad_(False)
             self.distilled.track(self._prior_means, 1.0)
-        self.kl = torch.zeros(())
+        self.kl = Table(torch.zeros(())).requires_grad_(False)  # a part, as it is not always new
 
     def distilled_policy(self, obs: Tensor) -> Gaussian:
         """π0 for states by task."""
@@ -89,7 +89,7 @@ class DistralSAC(SAC):
         self.prior_adam.param_groups[0]["lr"] = self.config.rate(self.updates)
         loss = own.kl(self.distilled_policy(obs)).mean()
         minimise(self.prior_adam, loss)
-        self.kl = loss.detach()
+        self.kl.values.copy_(loss.detach())
         if self.distilled is not self._prior_means:
             self.distilled.track(self._prior_means, self.config.deployed_rate)
 
@@ -97,7 +97,8 @@ class DistralSAC(SAC):
     def parts(self) -> dict[str, Part]:
         """All networks and optimisers."""
         averaged = {} if self.distilled is self._prior_means else {"distilled": self.distilled}
-        return {**super().parts, "prior": self.prior, "prior_adam": self.prior_adam, **averaged}
+        own: dict[str, Part] = {"prior": self.prior, "prior_adam": self.prior_adam, "kl": self.kl}
+        return {**super().parts, **own, **averaged}
 
 
 class Distral(MultiTask):
@@ -125,7 +126,7 @@ class Distral(MultiTask):
 
     def update(self, batch: Batch, imitation: Imitation | None) -> tuple[Losses, Sequence[Tensor]]:
         """One of every task's networks, and of π0."""
-        return self.learner.update(batch, imitation), (self.learner.kl,)
+        return self.learner.update(batch, imitation), (self.learner.kl().clone(),)
 
     def explore(self, drivers: Sequence[str]) -> PolicyFunction:
         """π_i in row i, stochastic."""

@@ -43,7 +43,9 @@ class ProjectedSAC(SAC):
         sizes = [parameter.numel() for parameter in parameters]
         parts = torch.split(step, sizes)
         descend(adam, [g.view_as(p) for g, p in zip(parts, parameters, strict=True)])
-        self.conflicts = conflict.float()
+        # The critics come first in an update.
+        before = 0.0 if adam is self.critic_adam else self.conflicts
+        self.conflicts = conflict.float().clamp(min=before)
 
 
 class PCGrad(Coded):
