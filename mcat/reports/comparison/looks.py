@@ -14,7 +14,7 @@ from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.statistics import Band, iqm_band
 from mcat.reports.learning.groups import Group
 from mcat.reports.learning.runs import Array
-from mcat.reports.learning.sections import paper_test_return
+from mcat.reports.learning.sections import paper_mcat_return, paper_test_return
 
 Axis = Literal["step", "cpu"]
 Scores = dict[str, dict[int, float]]  # variant → seed → mean over tasks
@@ -53,8 +53,9 @@ class FamilyRuns:
 
     @property
     def paper(self) -> float | None:
-        """The paper's return on the test tasks, if it is known."""
-        return next(filter(None, map(paper_return, self.runs)), None)
+        """What the paper's MCAT earned on the test tasks, if it is known."""
+        groups = [Group(label=run.variant, runs=(run.run,)) for run in self.runs]
+        return next(filter(None, map(paper_mcat_return, groups)), None)
 
     @cached_property
     def steps(self) -> float | None:
@@ -151,7 +152,7 @@ def variants_of(runs: Iterable[ComparedRun]) -> tuple[str, ...]:
 
 
 def paper_return(run: ComparedRun) -> float | None:
-    """The paper's return on the test tasks of a run's family, if it is comparable."""
+    """The paper's return of a run's method on the test tasks, if it is comparable."""
     return paper_test_return(Group(label=run.variant, runs=(run.run,)))
 
 

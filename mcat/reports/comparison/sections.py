@@ -21,8 +21,9 @@ from mcat.reports.comparison.statistics import (
     paired_difference,
 )
 from mcat.reports.comparison.verdict import minus, percent, signed
+from mcat.reports.learning.groups import Group
 from mcat.reports.learning.runs import Array
-from mcat.reports.learning.sections import PAPER_GOALS, PAPER_METHOD, paper_cells
+from mcat.reports.learning.sections import PAPER_GOALS, PAPER_METHOD, paper_cells, paper_heading
 from mcat.reports.sections import Rows, Section, number
 
 PARTS = (0.25, 0.5, 1.0)  # of the steps that all have taken
@@ -37,8 +38,9 @@ _INTERVALS = (
 
 def paper_section(comparison: Comparison) -> Section:
     """What each variant earned in each family, beside what is printed."""
+    groups = [Group(label=r.variant, runs=(r.run,)) for f in comparison.families for r in f.runs]
     heading = ("family", "variant", "seeds", "steps", "test return", "train return",
-               "the paper's MCAT, test after 2M steps")  # fmt: skip
+               paper_heading(groups, "after 2M steps"))  # fmt: skip
     goals = any(_at(family, "train", ComparedRun.success_rates) for family in comparison.families)
     rows: list[tuple[str, ...]] = [(*heading, *["test success", "train success"] * goals)]
     for family in comparison.families:

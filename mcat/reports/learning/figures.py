@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
-from mcat.agents.meta.algorithm import RANDOM, SHARED
+from mcat.agents.meta.algorithm import RANDOM
 from mcat.reports.figures import (
     BLUE,
     COLOURS,
@@ -36,11 +36,12 @@ from mcat.reports.learning.sections import (
     TEST_SUCCESS,
     TRAIN,
     TRAIN_SUCCESS,
+    known_drivers,
     paper_value,
 )
 from mcat.reports.sections import number, share
 
-_RANDOM, _SHARED = "#E3E3E3", "#A0A0A0"
+_RANDOM, _OWN = "#E3E3E3", ("#A0A0A0", "#6C6C6C")  # the method's own policies
 
 
 def draw_curves(groups: Sequence[Group], title: str, *, success: bool = False) -> bytes:
@@ -109,12 +110,16 @@ def _exact_percent(rate: float) -> str:
 def _draw_paper_line(
     axes: Axes, groups: Sequence[Group], column: str, text: Callable[[float], str]
 ) -> None:
+    methods = {group.record.method for group in groups}
+    if len(methods) > 1:  # the table has each method's own
+        groups = [group for group in groups if group.record.method == "mcat"]
     printed = next(filter(None, (paper_value(group, column) for group in groups)), None)
     if printed is None:
         return
+    whose = "paper's MCAT" if len(methods) > 1 else "paper"
     axes.axhline(printed, color=INK, lw=1, ls=(0, (5, 4)))
     axes.annotate(
-        f"paper at 2M steps: {text(printed)}", (0.01, printed), (0, 3), ha="left",
+        f"{whose} at 2M steps: {text(printed)}", (0.01, printed), (0, 3), ha="left",
         xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=8, color=INK,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
@@ -172,8 +177,9 @@ def draw_drivers(run: LearningRun, title: str) -> bytes:
     """A strip for each task: who drove its episodes; beside it how often, which is the legend."""
     train, shades = run.record.train, _shades(run.record.train)
     names = {task: plain(name, 20) for task, name in short_names(run.record.tasks).items()}
-    colours = {RANDOM: _RANDOM, SHARED: _SHARED} | {task: shades[task] for task in train}
-    drivers = list(colours)
+    drivers = known_drivers(run)
+    greys = dict(zip([d for d in drivers if d not in (RANDOM, *train)], _OWN * 9, strict=False))
+    colours = {d: _RANDOM if d == RANDOM else greys.get(d) or shades[d] for d in drivers}
     ends = np.unique([episode.step for episode in run.episodes])
     strips = np.full((len(train), len(ends)), -1)
     counts = np.zeros((len(train), len(drivers)), dtype=int)

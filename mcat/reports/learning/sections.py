@@ -10,7 +10,9 @@ import numpy as np
 
 from mcat.agents.meta.algorithm import RANDOM, SHARED
 from mcat.agents.returns import SUCCESS
+from mcat.agents.runs.record import RunRecord
 from mcat.envs.families import FAMILIES
+from mcat.paper.methods import printed_return
 from mcat.reports.learning.groups import Group, in_order, mean_and_error, short_names
 from mcat.reports.learning.runs import Contexts, LearningRun
 from mcat.reports.sections import Rows, Section, number, share, told_apart
@@ -48,10 +50,39 @@ def paper_test_return(group: Group) -> float | None:
 def paper_value(group: Group, column: str) -> float | None:
     """The same for a return or a success rate on train or test tasks."""
     record = group.record
+    if record.method != "mcat":
+        return _of_method(record, column)
+    return _comparable(record, _of_mcat(record, column))
+
+
+def paper_mcat_return(group: Group) -> float | None:
+    """What the paper's MCAT earned on the test tasks, whatever method these runs are of."""
+    return _comparable(group.record, _of_mcat(group.record, TEST))
+
+
+def paper_heading(groups: Sequence[Group], when: str) -> str:
+    """Whose numbers of the paper there are: MCAT's, or of each method its own."""
+    alone = all(group.record.method == "mcat" for group in groups)
+    return f"the paper's{' MCAT' * alone}, test {when}"
+
+
+def _of_mcat(record: RunRecord, column: str) -> float | None:
     if column == TEST:
-        printed = PAPER_TEST_RETURNS.get(record.family)
-    else:
-        printed = PAPER_GOALS.get(record.family, {}).get(column, (None,))[0]
+        return PAPER_TEST_RETURNS.get(record.family)
+    return PAPER_GOALS.get(record.family, {}).get(column, (None,))[0]
+
+
+def _of_method(record: RunRecord, column: str) -> float | None:
+    if column not in (TRAIN, TEST):
+        return None
+    imitate = bool(record.config.get(record.method, {}).get("imitate"))
+    split = column.rpartition("/")[2]
+    found = printed_return(record.method, record.family, split, imitate=imitate)
+    return _comparable(record, found[0] if found else None)
+
+
+def _comparable(record: RunRecord, printed: float | None) -> float | None:
+    """The number if it was earned with the same delay."""
     if printed is None or record.delay != FAMILIES[record.family].train[0].delay:
         return None
     return printed
@@ -65,7 +96,7 @@ def with_goals(groups: Sequence[Group]) -> list[Group]:
 def summary_rows(groups: Sequence[Group]) -> Rows:
     """Final and best returns of each group, mean ± standard error over its runs."""
     heading = ("family", "method", "seeds", "steps", "final train", "final test", "best train",
-               "test then", "the paper's MCAT, test at 2M")  # fmt: skip
+               "test then", paper_heading(groups, "at 2M"))  # fmt: skip
     return [heading, *map(_summary_row, groups)]
 
 
@@ -243,14 +274,17 @@ def tasks_section(group: Group) -> Section:
 def drivers_section(run: LearningRun, name: str) -> Section:
     """Who acted in the episodes that were learned from."""
     names = short_names(run.record.tasks)
-    drivers = [RANDOM, SHARED, *run.record.train]
+    drivers = known_drivers(run)
     counts = Counter((episode.task, episode.driver) for episode in run.episodes)
     rows = [("on ↓ by →", *(names.get(driver, driver) for driver in drivers))] + [
         (names[task], *(str(counts[task, driver]) for driver in drivers))
         for task in run.record.train
     ]
-    transfers = {pair: n for pair, n in counts.items() if pair[1] not in (RANDOM, SHARED)}
+    transfers = {pair: n for pair, n in counts.items() if pair[1] in run.record.train}
     finding = f"{_of(sum(transfers.values()), len(run.episodes))} driven by a transferred policy"
+    if run.record.method != "mcat":
+        shares = Counter(episode.driver for episode in run.episodes)
+        finding = "Episodes by driver: " + ", ".join(f"{d} {n}" for d, n in shares.items())
     if transfers:
         target, source = max(transfers, key=transfers.__getitem__)
         most = f"{names.get(source, source)} → {names.get(target, target)}"
@@ -259,11 +293,18 @@ def drivers_section(run: LearningRun, name: str) -> Section:
         name=name,
         title=f"Who collected in {run.record.name}",
         reading="One row for each training task, from left to right its episodes: grey where the"
-        " shared policy acted (light: random actions), coloured where the policy of another task"
-        " was transferred. The table counts the same.",
+        " method's own policies acted (light: random actions), coloured where the policy of another"
+        " task was transferred. The table counts the same.",
         finding=finding,
         rows=rows,
     )
+
+
+def known_drivers(run: LearningRun) -> list[str]:
+    """Who may have driven: what the method has, then tasks whose policies MCAT transfers."""
+    if run.record.method == "mcat":
+        return [RANDOM, SHARED, *run.record.train]
+    return list(dict.fromkeys([RANDOM, *(episode.driver for episode in run.episodes)]))
 
 
 def _of(part: int, whole: int) -> str:
