@@ -188,7 +188,6 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
 
 def _resolve(context: click.Context) -> tuple[str, RunConfig]:
     """A preset's name, and what file, environment and command line made of it."""
-    from mcat.agents.meta.config import PRESETS, MetaTrainConfig
     from mcat.agents.meta.methods.registry import find_method
 
     options = context.params
@@ -198,8 +197,8 @@ def _resolve(context: click.Context) -> tuple[str, RunConfig]:
     preset, changes = layers(context, settings, presets)
     changes.pop("method", None)
     config = overlay(presets[preset], changes)
-    if isinstance(config, MetaTrainConfig):
-        require_used(config.mcat, PRESETS[preset].mcat, "mcat.")
+    if method in ("mcat", "mql"):  # those with a choice of learners
+        require_used(getattr(config, method), getattr(presets[preset], method), f"{method}.")
     usual = flatten(to_json(presets[preset]))
     for item in settings:
         if item.metavar is None and options[item.name] is True and usual[item.key] == item.value:
