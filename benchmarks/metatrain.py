@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from mcat.agents.configs import CreditConfig, ImitationConfig, TD3Config
 from mcat.agents.credit.credit import Credit
 from mcat.agents.meta.config import PRESETS
-from mcat.agents.meta.loop import PHASES
+from mcat.agents.meta.mcat import MCAT
 from mcat.agents.meta.rounds import load_rounds
 from mcat.agents.meta.run import metatrain
 from mcat.agents.meta.updates import PolicyUpdates
@@ -88,7 +88,8 @@ def iterations(size: Size, out: Path) -> None:
     got = (time.process_time() - started[1]) / (time.monotonic() - started[0])
     with (out / "metrics.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if int(float(row["step"])) > random]
-    seconds = {p: statistics.median(float(row[f"time/{p}"]) for row in rows) for p in PHASES[:-1]}
+    phases = ("collect", *MCAT.phases)
+    seconds = {p: statistics.median(float(row[f"time/{p}"]) for row in rows) for p in phases}
     seconds["policy"] /= size.update_share
     total = sum(seconds.values())
     print(f"one iteration of preset cpu: {UPDATES:,} steps of {preset.family} (wall clock)")

@@ -16,17 +16,19 @@ import argparse
 import copy
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3 import TD3 as SB3TD3
 from stable_baselines3.common.logger import Logger
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from torch import nn
 from torch.nn import functional
 
 from mcat.agents.configs import TD3Config
+from mcat.agents.learner import Learner
 from mcat.agents.replay import Replay
 from mcat.agents.td3 import TD3
 from mcat.envs.tasks import Task
@@ -37,12 +39,16 @@ Updates = Callable[[int], None]
 
 
 def ours(obs: int, act: int) -> Updates:
+    return updates_of(TD3(obs, act, TD3Config(), torch.Generator().manual_seed(0)), obs, act)
+
+
+def updates_of(agent: Learner, obs: int, act: int) -> Updates:
+    """Those of a learner of ours, from a replay memory of ours."""
     rng = np.random.default_rng(0)
     replay = Replay(obs, act, STORED)
     for _ in range(STORED):
         s, a, s2 = rng.standard_normal(obs), rng.uniform(-1, 1, act), rng.standard_normal(obs)
         replay.add(s, a, rng.standard_normal(), s2, False)
-    agent = TD3(obs, act, TD3Config(), torch.Generator().manual_seed(0))
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -60,8 +66,13 @@ class _Spaces(gym.Env[np.ndarray, np.ndarray]):
 
 
 def stable_baselines3(obs: int, act: int) -> Updates:
+    return updates_of_sb3(SB3TD3, obs, act)
+
+
+def updates_of_sb3(kind: type[OffPolicyAlgorithm], obs: int, act: int) -> Updates:
+    """Those of a learner of stable-baselines3, from its own replay memory."""
     rng = np.random.default_rng(0)
-    model = SB3TD3(
+    model = kind(
         "MlpPolicy",
         _Spaces(obs, act),
         learning_rate=3e-4,
@@ -156,15 +167,15 @@ def products(obs: int, act: int) -> Updates:
     return run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def measure(makers: Sequence[Callable[[int, int], Updates]], about: str) -> dict[str, float]:
+    """Let contenders take turns and print their times; returns CPU times by that of `ours`."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--robot", default="halfcheetah")
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--updates", type=int, default=100, help="per contender and round")
     options = parser.parse_args()
     torch.set_num_threads(1)
     spec = Task(options.robot).spec
-    makers = (ours, stable_baselines3, textbook, products)
     runs = {make.__name__: make(spec.observation_size, spec.action_size) for make in makers}
 
     wall: dict[str, list[float]] = {name: [] for name in runs}
@@ -181,7 +192,11 @@ def main() -> None:
     for name in runs:
         ms, busy = np.median(wall[name]), np.median(cpu[name])
         print(f"{name:18} {ms:6.2f} ms wall  {busy:6.2f} ms CPU  {1e3 / ms:6.0f} updates/s")
-    ratio = {name: float(np.median(np.divide(cpu[name], cpu["ours"]))) for name in runs}
+    return {name: float(np.median(np.divide(cpu[name], cpu["ours"]))) for name in runs}
+
+
+def main() -> None:
+    ratio = measure((ours, stable_baselines3, textbook, products), __doc__.splitlines()[0])
     print(
         f"ours / stable-baselines3   {ratio['stable_baselines3']:.2f} x the updates per CPU second"
     )

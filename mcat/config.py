@@ -27,7 +27,7 @@ _MISFITS = (ValueError, TypeError, OverflowError)  # what Python's own conversio
 
 
 def overlay(config: T, changes: Mapping[str, Any]) -> T:
-    """`config` with other values under the keys of `changes`, nested or dotted.
+    """`config` with other values under the keys of `changes`, nested, dotted or whole groups.
 
     Raises:
         UsageError: if there is no such key, or its value is of the wrong type or out of range.
@@ -37,7 +37,9 @@ def overlay(config: T, changes: Mapping[str, Any]) -> T:
         for field in fields(config)
         for value in (getattr(config, field.name),)
     }
-    return _build(type(config), flatten(values) | flatten(changes))
+    wanted = {key: _plain(value) if _is_group(type(value)) else value
+              for key, value in changes.items()}  # fmt: skip
+    return _build(type(config), flatten(values) | flatten(wanted))
 
 
 def to_json(config: DataclassInstance) -> dict[str, Any]:

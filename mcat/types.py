@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from mcat.errors import DataError, UsageError
 
 PolicyFunction = Callable[[NDArray[Any]], NDArray[Any]]
-"""Anything that maps observations `(n, obs)` to actions `(n, act)`."""
+"""Anything that maps observations `(n, obs)` to actions `(n, act)`. If it has a method `paid`, that
+is called after every step with the rewards `(n,)`."""
 
 
 @runtime_checkable

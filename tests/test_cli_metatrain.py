@@ -94,8 +94,10 @@ SWITCHES = [
     ("--no-transfer", {"mcat.transfer": False}),
     ("--no-sil", {"mcat.imitate": False}),
     ("--sil-all", {"mcat.imitation.positive_only": False}),
+    ("--no-sil --set mcat.imitate=true", {}),
+    ("--set mcat.imitate=false --sil", {"mcat.imitate": False}),  # --set is the last word
     ("--no-contrastive", {"mcat.context.contrastive_weight": 0.0}),
-    ("--method cycle", {"mcat.translator": "cycle"}),
+    ("--translator cycle", {"mcat.translator": "cycle"}),
     ("--transfer-loss nll", {"mcat.action.loss": "nll"}),
     ("--target-context online", {"mcat.target_context": "online"}),
     ("--margin 0.5", {"mcat.selection.margin": 0.5}),
@@ -239,7 +241,7 @@ def test_settings_without_a_word_of_their_own_are_told_apart_too():
 
 
 def test_no_two_experiments_share_a_name():
-    values = {"--delay": 10, "--method": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
+    values = {"--delay": 10, "--translator": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
               "--target-context": "online", "--credit": "uniform", "--learner": "td3",
               "--episode-lengths": (100, 300), "--no-mirror": False}  # fmt: skip
     configs = [
@@ -278,7 +280,9 @@ BAD_CALLS = [
         2,
         "ridge or learned or auto, not 'some'",
     ),
-    ("--method mine", 2, "mcat.translator takes ours or cycle, not 'mine'"),
+    ("--translator mine", 2, "mcat.translator takes ours or cycle, not 'mine'"),
+    ("--sil --no-sil", 2, "--sil and --no-sil contradict each other"),
+    ("--method cycle", 2, "cycle is a translator of MCAT: --translator cycle"),
     ("--transfer-loss l2", 2, "mcat.action.loss takes l1 or nll, not 'l2'"),
     ("--target-context now", 2, "mcat.target_context takes task_mean or online, not 'now'"),
     ("--task-set 4", 2, "--task-set"),

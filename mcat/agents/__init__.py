@@ -1,7 +1,7 @@
 """What learns by acting: one task (`single`), all tasks of a family (`meta`), a changed machine.
 
-The learners (`td3`, `crossq`) and what they learn from (`replay`, `sil`, `credit`) serve both.
-Names are imported on first use, because configurations need no torch.
+The learners (`td3`, `crossq`, `sac`) and what they learn from (`replay`, `sil`, `credit`) serve
+both. Names are imported on first use, because configurations need no torch.
 
     from mcat.agents import TrainConfig, load_policy, train
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         CreditConfig,
         CrossQConfig,
         ImitationConfig,
+        SACConfig,
         SelectionConfig,
         TD3Config,
     )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mcat.agents.policies.names import find_policy, open_policy, packaged_policies
     from mcat.agents.policies.policy import Policy, load_policy
     from mcat.agents.returns import Returns
+    from mcat.agents.sac import SAC
     from mcat.agents.sil import SelfImitation
     from mcat.agents.single.config import TrainConfig
     from mcat.agents.single.run import train
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MCAT",
     "PRESETS",
+    "SAC",
     "TD3",
     "AdaptConfig",
     "AnchoredConfig",
@@ -55,6 +58,7 @@ __all__ = [
     "MetaTrainConfig",
     "Policy",
     "Returns",
+    "SACConfig",
     "SelectionConfig",
     "SelfImitation",
     "TD3Config",
@@ -76,8 +80,8 @@ __getattr__ = on_first_use(
     {
         "adaptation.config": ("AdaptConfig", "AnchoredConfig"),
         "adaptation.run": ("adapt",),
-        "configs": ("CreditConfig", "CrossQConfig", "ImitationConfig", "SelectionConfig",
-                    "TD3Config"),
+        "configs": ("CreditConfig", "CrossQConfig", "ImitationConfig", "SACConfig",
+                    "SelectionConfig", "TD3Config"),
         "credit.credit": ("Credit",),
         "crossq": ("CrossQ",),
         "evaluation": ("Evaluator", "run_episodes"),
@@ -88,6 +92,7 @@ __getattr__ = on_first_use(
         "policies.names": ("find_policy", "open_policy", "packaged_policies"),
         "policies.policy": ("Policy", "load_policy"),
         "returns": ("Returns",),
+        "sac": ("SAC",),
         "sil": ("SelfImitation",),
         "single.config": ("TrainConfig",),
         "single.run": ("train",),

@@ -7,8 +7,40 @@ from typing import Literal, get_args
 
 from mcat.errors import UsageError, unknown
 
-LearnerKind = Literal["crossq", "td3"]
+LearnerKind = Literal["crossq", "sac", "td3"]
+CriticKind = Literal["tracked", "normalised"]
 CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
+
+LARGEST_LOG_STD = 2.0  # of a raw action: it is nearly uniform over both ends then
+
+
+def _settled(rate: float, settling: int | None, updates: int) -> float:
+    done = 0 if settling is None else updates / settling
+    return float(rate / (1 + done) ** 0.5)
+
+
+def _require_sensible(config: TD3Config | CrossQConfig | SACConfig) -> None:
+    """Refuse what makes no sense in any learner."""
+    if not config.hidden or min(config.hidden) < 1:
+        raise UsageError(f"hidden must be positive layer widths, not {config.hidden}")
+    if not config.learning_rate > 0:
+        raise UsageError(f"learning_rate must be positive, not {config.learning_rate}")
+    if not 0 <= config.discount <= 1:
+        raise UsageError(f"discount must be in [0, 1], not {config.discount}")
+    if config.policy_delay < 1:
+        raise UsageError(f"policy_delay must be at least 1, not {config.policy_delay}")
+
+
+def _require_settling(config: CrossQConfig | SACConfig) -> None:
+    """Refuse what makes no sense in a learner that may settle."""
+    if config.settling is not None and config.settling < 1:
+        raise UsageError(f"settling must be at least 1 update, not {config.settling}")
+    if not 0 <= config.critic_beta < 1:
+        raise UsageError(f"critic_beta must be in [0, 1), not {config.critic_beta}")
+    if not 0 < config.momentum <= 1:
+        raise UsageError(f"momentum must be in (0, 1], not {config.momentum}")
+    if not 0 < config.deployed_rate <= 1:
+        raise UsageError(f"deployed_rate must be in (0, 1], not {config.deployed_rate}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +68,11 @@ class TD3Config:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if not self.hidden or min(self.hidden) < 1:
-            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
-        if not self.learning_rate > 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
-        if not 0 <= self.discount <= 1:
-            raise UsageError(f"discount must be in [0, 1], not {self.discount}")
+        _require_sensible(self)
         if not 0 < self.target_rate <= 1:
             raise UsageError(f"target_rate must be in (0, 1], not {self.target_rate}")
         if self.target_noise < 0 or self.target_noise_clip < 0:
             raise UsageError("target_noise and target_noise_clip must not be negative")
-        if self.policy_delay < 1:
-            raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,31 +112,92 @@ class CrossQConfig:
 
     def rate(self, updates: int) -> float:
         """The learning rate after so many updates."""
-        done = 0 if self.settling is None else updates / self.settling
-        return float(self.learning_rate / (1 + done) ** 0.5)
+        return _settled(self.learning_rate, self.settling, updates)
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if not self.hidden or min(self.hidden) < 1:
-            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
-        if not self.learning_rate > 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
-        if self.settling is not None and self.settling < 1:
-            raise UsageError(f"settling must be at least 1 update, not {self.settling}")
-        if not 0 <= self.critic_beta < 1:
-            raise UsageError(f"critic_beta must be in [0, 1), not {self.critic_beta}")
-        if not 0 < self.momentum <= 1:
-            raise UsageError(f"momentum must be in (0, 1], not {self.momentum}")
-        if not 0 <= self.discount <= 1:
-            raise UsageError(f"discount must be in [0, 1], not {self.discount}")
+        _require_sensible(self)
+        _require_settling(self)
         if self.target_noise < 0 or self.target_noise_clip < 0:
             raise UsageError("target_noise and target_noise_clip must not be negative")
-        if self.policy_delay < 1:
-            raise UsageError(f"policy_delay must be at least 1, not {self.policy_delay}")
-        if not 0 < self.deployed_rate <= 1:
-            raise UsageError(f"deployed_rate must be in (0, 1], not {self.deployed_rate}")
         if not self.raw_action_cost >= 0:
             raise UsageError(f"raw_action_cost must not be negative, not {self.raw_action_cost}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACConfig:
+    """The numbers of SAC as it is known; `FAST_SAC` are those that go with normalised critics.
+
+    Attributes:
+        hidden: Layer widths of actor and critics.
+        learning_rate: Adam's, for actor and critics; at first, see `settling`.
+        settling: After u updates that rate is divided by sqrt(1 + u / `settling`); None keeps it.
+        discount: γ, what a reward one step later is worth now.
+        reward_scale: What rewards are multiplied by. With a fixed temperature it decides what they
+            weigh beside entropy.
+        temperature: α, what a nat of entropy is worth; if it is learned, at first.
+        temperature_rate: Adam's, for the logarithm of α; 0 keeps α as it is. It is learned so that
+            the entropy is minus the number of an action's numbers.
+        spread_floor: The least logarithm of a standard deviation of raw actions.
+        critics: `tracked` ones with target networks that follow them, or batch-`normalised` ones
+            without, as CrossQ has them.
+        target_rate: τ, how far target networks go towards the learned ones, if there are any.
+        momentum: How far running averages of normalised critics go to those of a batch.
+        critic_beta: Adam's β1 for the critics.
+        policy_delay: Critic updates per update of actor, temperature and target networks.
+        deployed_rate: How far the actor that a user gets goes, after each update of the one that
+            learns, to meet it; 1 makes them the same.
+    """
+
+    hidden: tuple[int, ...] = (256, 256)
+    learning_rate: float = 3e-4
+    settling: int | None = None
+    discount: float = 0.99
+    reward_scale: float = 1.0
+    temperature: float = 0.1
+    temperature_rate: float = 3e-4
+    spread_floor: float = -20.0
+    critics: CriticKind = "tracked"
+    target_rate: float = 0.005
+    momentum: float = 0.01
+    critic_beta: float = 0.9
+    policy_delay: int = 1
+    deployed_rate: float = 1.0
+
+    def rate(self, updates: int) -> float:
+        """The learning rate after so many updates."""
+        return _settled(self.learning_rate, self.settling, updates)
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        _require_sensible(self)
+        _require_settling(self)
+        if not self.reward_scale > 0:
+            raise UsageError(f"reward_scale must be positive, not {self.reward_scale}")
+        if not self.temperature > 0:
+            raise UsageError(f"temperature must be positive, not {self.temperature}")
+        if not self.temperature_rate >= 0:
+            raise UsageError(f"temperature_rate must not be negative, not {self.temperature_rate}")
+        if not self.spread_floor < LARGEST_LOG_STD:
+            raise UsageError(
+                f"spread_floor must be below {LARGEST_LOG_STD:g}, not {self.spread_floor}"
+            )
+        if self.critics not in get_args(CriticKind):
+            raise unknown("kind of critics", self.critics, get_args(CriticKind))
+        if not 0 < self.target_rate <= 1:
+            raise UsageError(f"target_rate must be in (0, 1], not {self.target_rate}")
+
+
+FAST_SAC = SACConfig(
+    hidden=(128, 128),
+    learning_rate=1e-3,
+    settling=50_000,
+    critics="normalised",
+    critic_beta=0.5,
+    policy_delay=3,
+    deployed_rate=0.003,
+)
+"""SAC with what `CrossQConfig` has beside TD3."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,62 +9,13 @@ Actions are in [-1, 1]. Observations may end with a context.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-from torch import Tensor, nn
 
 from mcat.agents.configs import CrossQConfig
+from mcat.agents.critics import NormalisedCritics
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
-from mcat.agents.networks import MLP, draw_weights, minimise, parameter_shapes
+from mcat.agents.networks import MLP, minimise
 from mcat.translator.tensors import Part
-
-
-class NormalisedCritics(nn.Module):
-    """`members` critics of one shape, applied together, with batch normalisation before each layer.
-
-    In training mode the statistics are those of the batch, and running averages follow them; else
-    the running averages are used.
-
-    Args:
-        sizes: Layer widths, input first and output last.
-        members: How many critics there are.
-        momentum: How far the running averages go to those of a batch.
-        generator: Draws the initial weights as `torch.nn.Linear` does.
-        as_is: How many of the last inputs are not normalised.
-    """
-
-    def __init__(
-        self,
-        sizes: Sequence[int],
-        members: int,
-        momentum: float,
-        generator: torch.Generator,
-        as_is: int = 0,
-    ) -> None:
-        super().__init__()
-        self.sizes, self.members = tuple(sizes), members
-        self._normalised = sizes[0] - as_is
-        shapes = parameter_shapes(sizes, members)
-        self.layers = nn.ParameterList(nn.Parameter(torch.zeros(shape)) for shape in shapes)
-        draw_weights(self.layers, self.sizes, generator)
-        # All critics see the same inputs; behind the first layer each has its own numbers.
-        widths = (self._normalised, *(members * size for size in sizes[1:-1]))
-        self.norms = nn.ModuleList(
-            nn.BatchNorm1d(width, eps=1e-3, momentum=momentum) for width in widths
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map `(n, in)` to `(members, n, out)`."""
-        normalised, as_is = x.tensor_split((self._normalised,), dim=1)
-        out = torch.cat((self.norms[0](normalised), as_is), 1).expand(self.members, *x.shape)
-        for norm, weight, bias in zip(
-            self.norms[1:], self.layers[:-2:2], self.layers[1:-2:2], strict=True
-        ):
-            out = torch.baddbmm(bias, out, weight.mT).relu_()
-            side_by_side = out.transpose(0, 1).reshape(len(x), -1)
-            out = norm(side_by_side).view(len(x), self.members, -1).transpose(0, 1)
-        return torch.baddbmm(self.layers[-1], out, self.layers[-2].mT)
 
 
 class CrossQ(Learner):
@@ -75,9 +26,8 @@ class CrossQ(Learner):
         act_size: Length of an action.
         config: The hyperparameters.
         generator: Draws the initial weights and the noise of next actions.
-        context_size: How many of the last numbers of an observation are its context. The critics
-            see it as it is: C gives it a scale, and until it can tell the tasks apart a context is
-            noise, which normalisation would make as loud as the state.
+        context_size: How many of the last numbers of an observation are its context, which is not
+            normalised.
     """
 
     def __init__(
@@ -90,11 +40,18 @@ class CrossQ(Learner):
     ) -> None:
         sizes = obs_size + act_size, *config.hidden, 1
         actor = MLP((obs_size, *config.hidden, act_size), 1, generator)
-        critics = NormalisedCritics(sizes, 2, config.momentum, generator, as_is=context_size)
+        self.twins = NormalisedCritics(
+            sizes,
+            generator,
+            momentum=config.momentum,
+            action_size=act_size,
+            context_size=context_size,
+        )
+        critics = self.twins.net
         deployed = MLP(actor.sizes, 1).requires_grad_(False)
         deployed.track(actor, 1.0)
         super().__init__(actor, critics, generator, deployed)
-        self.config, self._state_size = config, obs_size - context_size
+        self.config = config
         rate, betas = config.learning_rate, (config.critic_beta, 0.999)
         self.actor_adam = torch.optim.Adam(actor.parameters(), rate, fused=True)
         self.critic_adam = torch.optim.Adam(critics.parameters(), rate, betas=betas, fused=True)
@@ -109,33 +66,19 @@ class CrossQ(Learner):
         next_action = self.smoothed_action(
             self.actor, next_obs, config.target_noise, config.target_noise_clip
         )
-        rows = torch.cat((self._inputs(obs, action), self._inputs(next_obs, next_action)))
-        self.critics.train()
-        values, next_values = self.critics(rows).split(len(obs), 1)
-        target = reward + config.discount * (1 - terminal) * next_values.detach().amin(0)
-        critic_loss = (values - target).square().sum() / len(obs)  # MSE of Q1 plus MSE of Q2
-
-        self.critics.eval()  # from here on with running averages
-        loss, imitation_loss, gains = critic_loss, torch.zeros(()), torch.zeros(0)
-        if imitation is not None:  # rows of another kind, which must not touch the statistics
-            imitated = self.critics(self._inputs(imitation.obs, imitation.action))
-            imitation_loss, gains = imitation.loss(imitated)
-            loss = critic_loss + imitation.share * imitation_loss
-        minimise(self.critic_adam, loss)
+        values = self.twins.values(obs, action, next_obs, next_action, imitation)
+        target = reward + config.discount * (1 - terminal) * values.after.amin(0)
+        losses = values.losses(target, imitation)
+        minimise(self.critic_adam, losses.total)
         self.updates += 1
 
         if self.updates % config.policy_delay == 0:
             raw = self.actor(obs)[0]
-            actor_loss = -self.critics(self._inputs(obs, torch.tanh(raw))).amin(0).mean()
+            actor_loss = -self.twins.judge(obs, torch.tanh(raw)).amin(0).mean()
             minimise(self.actor_adam, actor_loss + config.raw_action_cost * raw.square().mean())
             self.deployed.track(self.actor, config.deployed_rate)
             self._actor_loss = actor_loss.detach()
-        return Losses(critic_loss.detach(), self._actor_loss, imitation_loss.detach(), gains)
-
-    def _inputs(self, obs: Tensor, action: Tensor) -> Tensor:
-        """What the critics see: state, action, context."""
-        state, context = obs.tensor_split((self._state_size,), dim=1)
-        return torch.cat((state, action, context), 1)
+        return losses.report(self._actor_loss)
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -144,6 +87,6 @@ class CrossQ(Learner):
             "actor": self.actor,
             "actor_adam": self.actor_adam,
             "deployed": self.deployed,
-            "critics": self.critics,
+            **self.twins.parts,
             "critic_adam": self.critic_adam,
         }

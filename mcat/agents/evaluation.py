@@ -96,6 +96,7 @@ def episode_outcomes(
     env = in_lockstep(env)
     obs, _ = env.reset(seed=seed, options={"park": True})
     act = started(policy)
+    paid = getattr(act, "paid", None)
     returns = np.zeros(env.num_envs)
     successes: NDArray[np.bool_] | None = None
     over = np.zeros(env.num_envs, dtype=bool)
@@ -104,6 +105,8 @@ def episode_outcomes(
     while not over.all():
         obs, rewards, terminated, truncated, info = env.step(act(obs))
         returns += rewards  # 0 for episodes that are over
+        if paid is not None:
+            paid(rewards)
         if "success" in info:
             now = ~over & (info["success"] > 0)
             successes = now if successes is None else successes | now

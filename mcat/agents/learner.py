@@ -17,7 +17,10 @@ from mcat.translator.tensors import Part, load_tensors, tensors_of
 
 
 class Batch(NamedTuple):
-    """Transitions; `terminal` is 1 only where the task truly ended, never at a time limit."""
+    """Transitions; `terminal` is 1 only where the task truly ended, never at a time limit.
+
+    Some learners take `(tasks, n, ...)` too: as many of each task.
+    """
 
     obs: Tensor  # (n, obs)
     action: Tensor  # (n, act)
@@ -36,9 +39,13 @@ class Imitation(NamedTuple):
     share: float  # of L_sil in the critics' loss
 
     def loss(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """L_sil, a value is at least what was once received, and the rows' `Losses.gains`."""
+        """L_sil, a value is at least what was once received, and the rows' `Losses.gains`.
+
+        The loss is one number, or one per task for rows by task.
+        """
         excess = (self.returns - values).clamp(min=0)
-        loss = (self.weights * excess.square()).sum() / len(self.obs)
+        squares = self.weights * excess.square()
+        loss = squares.sum((0, -2, -1)) / self.obs.shape[-2]
         return loss, excess.detach().sum(0).flatten()
 
 
@@ -60,8 +67,9 @@ class Learner(ABC):
     """An actor, two critics, their optimisers, and one `update`.
 
     Attributes:
-        actor: Maps observations to raw actions, which tanh bounds.
-        deployed: The actor that a user gets: that one, or an average of what it was of late.
+        actor: Maps observations to raw actions, which tanh bounds, or to a distribution of them.
+        means: Maps observations to the raw actions without noise: the actor, or a part of it.
+        deployed: What a user gets of it: just that, or an average of what it was of late.
         critics: Maps observations with actions to two values.
         updates: How many there were.
     """
@@ -72,9 +80,11 @@ class Learner(ABC):
         critics: nn.Module,
         generator: torch.Generator,
         deployed: MLP | None = None,
+        means: MLP | None = None,
     ) -> None:
         self.actor, self.critics, self.generator = actor, critics, generator
-        self.deployed = deployed or actor
+        self.means = means or actor
+        self.deployed = deployed or self.means
         self.updates = 0
         self._actor_loss = torch.zeros(())
         keep_freed_memory()
@@ -106,12 +116,24 @@ class Learner(ABC):
         Raises:
             DivergedError: if the weights have grown beyond all bounds.
         """
-        actor = self.deployed if deployed else self.actor
+        actor = self.deployed if deployed else self.means
         inputs = torch.from_numpy(np.asarray(obs, dtype=np.float32))
-        actions: NDArray[np.float32] = torch.tanh(actor(inputs)[0]).numpy()
-        if not np.isfinite(actions).all():
-            raise DivergedError("the actor's actions became NaN: try a lower learning rate")
-        return actions
+        return finite(torch.tanh(actor(inputs)[0]))
+
+    def explore(
+        self, obs: NDArray[np.floating], noise: NDArray[np.float32], spread: float
+    ) -> NDArray[np.float32]:
+        """Actions `(n, act)` to learn from.
+
+        Args:
+            obs: The observations.
+            noise: Standard normal numbers, one for each of an action.
+            spread: What they are multiplied by, for learners without a spread of their own.
+
+        Raises:
+            DivergedError: if the weights have grown beyond all bounds.
+        """
+        return (self.act(obs) + spread * noise).clip(-1, 1)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that learning changes, by name (no copies of networks)."""
@@ -135,3 +157,15 @@ class Learner(ABC):
             self.generator.set_state(generator)
         except (KeyError, ValueError, RuntimeError, TypeError) as error:
             raise DataError(f"not a state of this learner: {error}") from error
+
+
+def finite(actions: Tensor) -> NDArray[np.float32]:
+    """Actions for an environment.
+
+    Raises:
+        DivergedError: if one is not finite.
+    """
+    found: NDArray[np.float32] = actions.numpy()
+    if not np.isfinite(found).all():
+        raise DivergedError("the actor's actions became NaN: try a lower learning rate")
+    return found

@@ -48,17 +48,49 @@ class MLP(nn.Module):
             draw_weights(self.layers, self.sizes, generator)
 
     def forward(self, x: Tensor, member: int | None = None) -> Tensor:
-        """Map `(n, in)` to `(members, n, out)`, or to `(1, n, out)` by one member alone."""
+        """Map `(n, in)` to `(members, n, out)`, or to `(1, n, out)` by one member alone.
+
+        Of `(sets, n, in)` members see different rows: member i those of set i modulo `sets`.
+        """
         layers = [p if member is None else p[member : member + 1] for p in self.layers]
-        out = x.expand(len(layers[0]), *x.shape)
+        members = len(layers[0])
+        if x.dim() == 3:
+            out = x.expand(members // len(x), *x.shape).flatten(0, 1)
+        else:
+            out = x.expand(members, *x.shape)
         for weight, bias in zip(layers[:-2:2], layers[1:-2:2], strict=True):
             out = torch.baddbmm(bias, out, weight.mT).relu_()
         return torch.baddbmm(layers[-1], out, layers[-2].mT)
+
+    def narrowed(self, outputs: int) -> MLP:
+        """The same networks with their first `outputs` only; they share their weights."""
+        narrow = MLP((*self.sizes[:-1], 0), self.members)
+        narrow.sizes = (*self.sizes[:-1], outputs)
+        weight, bias = self.layers[-2].data[:, :outputs], self.layers[-1].data[..., :outputs]
+        shared = [*(layer.data for layer in self.layers[:-2]), weight, bias]
+        narrow.layers = nn.ParameterList(nn.Parameter(layer) for layer in shared)
+        return narrow.requires_grad_(False)
 
     @torch.no_grad()
     def track(self, other: MLP, rate: float) -> None:
         """Move the weights a fraction `rate` of the way to `other`'s (the soft target update)."""
         torch._foreach_lerp_(list(self.layers), list(other.layers), rate)
+
+
+class Table(nn.Module):
+    """Numbers that are learned as they are, such as a temperature.
+
+    Args:
+        values: What they are at first.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.values = nn.Parameter(values)
+
+    def forward(self) -> Tensor:
+        """The numbers."""
+        return self.values
 
 
 @torch.no_grad()
@@ -73,8 +105,11 @@ def draw_weights(
 
 def minimise(adam: torch.optim.Adam, loss: Tensor) -> None:
     """Descend along the gradient of `loss`; no other network's gradients are computed."""
-    parameters = adam.param_groups[0]["params"]
-    gradients = torch.autograd.grad(loss, parameters)
-    for parameter, gradient in zip(parameters, gradients, strict=True):
+    descend(adam, torch.autograd.grad(loss, adam.param_groups[0]["params"]))
+
+
+def descend(adam: torch.optim.Adam, gradients: Iterable[Tensor]) -> None:
+    """Take a step along gradients of the optimiser's parameters, in their order."""
+    for parameter, gradient in zip(adam.param_groups[0]["params"], gradients, strict=True):
         parameter.grad = gradient.contiguous()  # the fused step reads memory as if it were so
     adam.step()

@@ -68,8 +68,16 @@ class SelfImitation:
         new_priorities = np.full(len(episodes), self._largest)
         self.priorities = np.concatenate([self.priorities, new_priorities])[kept]
 
-    def sample(self, rng: np.random.Generator, n: int) -> tuple[Indices, Floats]:
+    def sample(
+        self, rng: np.random.Generator, n: int, among: NDArray[np.bool_] | None = None
+    ) -> tuple[Indices, Floats]:
         """Draw `n` transition numbers, with replacement.
+
+        Args:
+            rng: Draws them.
+            n: How many.
+            among: Which transitions may be drawn; None for all. If it names none, those that are
+                drawn weigh nothing.
 
         Returns:
             The numbers, and importance weights (N p)^-β, divided by the largest there could be:
@@ -77,11 +85,15 @@ class SelfImitation:
         """
         if len(self) == 0:
             raise UsageError("cannot sample self-imitation rows: no episode has paid yet")
-        cumulative = self.priorities.cumsum()
+        if among is not None and not among.any():
+            return np.zeros(n, np.int64), np.zeros(n, np.float32)
+        rows = np.arange(len(self)) if among is None else np.flatnonzero(among)
+        priorities = self.priorities[rows]
+        cumulative = priorities.cumsum()
         drawn = np.searchsorted(cumulative, rng.random(n) * cumulative[-1], side="right")
-        indices = np.minimum(drawn, len(self) - 1)  # the product may be rounded up to the sum
-        weights = (self.priorities.min() / self.priorities[indices]) ** self.config.beta
-        return indices.astype(np.int64, copy=False), weights.astype(np.float32)
+        places = np.minimum(drawn, len(rows) - 1)  # the product may be rounded up to the sum
+        weights = (priorities.min() / priorities[places]) ** self.config.beta
+        return rows[places].astype(np.int64, copy=False), weights.astype(np.float32)
 
     def update(self, indices: Indices, gains: NDArray[np.floating]) -> None:
         """Set the priorities of rows just learned from: gains Σ_l max(R - Q_l, 0) as found then."""

@@ -10,6 +10,7 @@ import copy
 import torch
 
 from mcat.agents.configs import TD3Config
+from mcat.agents.critics import TrackedCritics
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import MLP, minimise
 from mcat.translator.tensors import Part
@@ -29,12 +30,14 @@ class TD3(Learner):
         self, obs_size: int, act_size: int, config: TD3Config, generator: torch.Generator
     ) -> None:
         actor = MLP((obs_size, *config.hidden, act_size), 1, generator)
-        critics = MLP((obs_size + act_size, *config.hidden, 1), 2, generator)
+        sizes = obs_size + act_size, *config.hidden, 1
+        self.twins = TrackedCritics(sizes, generator, rate=config.target_rate)
+        critics = self.twins.net
         super().__init__(actor, critics, generator)
         self.config = config
         self.critics: MLP = critics
         self.actor_target = copy.deepcopy(actor).requires_grad_(False)
-        self.critics_target = copy.deepcopy(critics).requires_grad_(False)
+        self.critics_target = self.twins.target
         rate = config.learning_rate
         self.actor_adam = torch.optim.Adam(actor.parameters(), rate, fused=True)
         self.critic_adam = torch.optim.Adam(critics.parameters(), rate, fused=True)
@@ -44,23 +47,14 @@ class TD3(Learner):
         obs, action, reward, next_obs, terminal = batch
         config = self.config
 
-        with torch.no_grad():  # y = r + γ (1 - terminal) min Q'(s', π'(s') + clipped noise)
-            next_action = self.smoothed_action(
-                self.actor_target, next_obs, config.target_noise, config.target_noise_clip
-            )
-            next_value = self.critics_target(torch.cat((next_obs, next_action), 1)).amin(0)
-            target = reward + config.discount * (1 - terminal) * next_value
-
-        rows = torch.cat((obs, action), 1)
-        if imitation is not None:  # both kinds of rows go through the critics together
-            rows = torch.cat((rows, torch.cat((imitation.obs, imitation.action), 1)))
-        values, imitated = self.critics(rows).tensor_split((len(obs),), 1)
-        critic_loss = (values - target).square().sum() / len(obs)  # MSE of Q1 plus MSE of Q2
-        loss, imitation_loss, gains = critic_loss, torch.zeros(()), torch.zeros(0)
-        if imitation is not None:
-            imitation_loss, gains = imitation.loss(imitated)
-            loss = critic_loss + imitation.share * imitation_loss
-        minimise(self.critic_adam, loss)
+        # y = r + γ (1 - terminal) min Q'(s', π'(s') + clipped noise)
+        next_action = self.smoothed_action(
+            self.actor_target, next_obs, config.target_noise, config.target_noise_clip
+        )
+        values = self.twins.values(obs, action, next_obs, next_action, imitation)
+        target = reward + config.discount * (1 - terminal) * values.after.amin(0)
+        losses = values.losses(target, imitation)
+        minimise(self.critic_adam, losses.total)
         self.updates += 1
 
         if self.updates % config.policy_delay == 0:  # as in TD3, targets too
@@ -68,9 +62,9 @@ class TD3(Learner):
             actor_loss = -self.critics(torch.cat((obs, own_action), 1), member=0).mean()
             minimise(self.actor_adam, actor_loss)
             self.actor_target.track(self.actor, config.target_rate)
-            self.critics_target.track(self.critics, config.target_rate)
+            self.twins.follow()
             self._actor_loss = actor_loss.detach()
-        return Losses(critic_loss.detach(), self._actor_loss, imitation_loss.detach(), gains)
+        return losses.report(self._actor_loss)
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -79,7 +73,6 @@ class TD3(Learner):
             "actor": self.actor,
             "actor_target": self.actor_target,
             "actor_adam": self.actor_adam,
-            "critics": self.critics,
-            "critics_target": self.critics_target,
+            **self.twins.parts,
             "critic_adam": self.critic_adam,
         }

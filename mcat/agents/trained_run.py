@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mcat.agents.evaluation import Trial, run_episodes
 from mcat.agents.meta.algorithm import TaskSet
-from mcat.agents.policies.context_policy import ContextPolicy
-from mcat.agents.policies.policy import Policy, load_policy
+from mcat.agents.meta.evaluation import roll_trials, trial_seeds
+from mcat.agents.policies.coded_policy import CodedPolicy
+from mcat.agents.policies.policy import MetaPolicy, Policy, load_policy
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
+from mcat.datasets.views import Episodes
 from mcat.envs.families import family, has_mirror_images, with_mirror_images
+from mcat.envs.lockstep import lockstep
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
+from mcat.types import AnyPolicy, PolicyFunction
 
 FILMED_STEPS = 150  # 6 seconds
 
@@ -27,7 +33,7 @@ class TrainedRun:
         splits: "train" or "test", by the same names.
     """
 
-    policy: Policy | ContextPolicy
+    policy: Policy | MetaPolicy
     tasks: dict[str, Task]
     splits: dict[str, str]
 
@@ -93,9 +99,34 @@ def evaluate_run(
         workers: Processes that share the physics; no part of the result.
         quiet: Show no progress.
     """
-    trials = [Trial(name, run.policy, task) for name, task in run.tasks.items()]
+    acting = on_tasks(run, seed)
+    trials = [Trial(name, acting[name], task) for name, task in run.tasks.items()]
     returns, _ = run_episodes(trials, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
+
+
+def on_tasks(run: TrainedRun, seed: int) -> dict[str, AnyPolicy]:
+    """Who acts on each task: the same, or one that knows by name or by trials which it is.
+
+    Args:
+        run: What `open_run` gave.
+        seed: Of the trials' starts.
+    """
+    policy = run.policy
+    if not isinstance(policy, CodedPolicy):
+        return dict.fromkeys(run.tasks, policy)
+    names, trials = tuple(run.tasks), None
+    if policy.trials:
+        env = lockstep(list(run.tasks.values()))
+        acting = partial(_begin, policy, names)
+        trials = roll_trials(env, acting, trial_seeds(seed, policy.trials))
+    return {name: policy.begin([i], names, trials) for i, name in enumerate(names)}
+
+
+def _begin(
+    policy: CodedPolicy, names: Sequence[str], tasks: Sequence[int], trials: Episodes | None
+) -> PolicyFunction:
+    return policy.begin(tasks, names, trials)
 
 
 def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
@@ -106,5 +137,6 @@ def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEP
     """
     from mcat.envs.render import film_sheet
 
-    shown = {name: (task, run.policy) for name, task in run.tasks.items()}
+    acting = on_tasks(run, seed)
+    shown = {name: (task, acting[name]) for name, task in run.tasks.items()}
     film_sheet(shown, path, steps=steps, seed=seed)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from mcat.commands.help import Explained, group
 from mcat.commands.options import json_option, quiet_option
@@ -25,13 +26,13 @@ from mcat.commands.settings import (
     require_used,
     resume_option,
 )
-from mcat.config import flatten, overlay, to_json
+from mcat.config import flatten, overlay, read_toml, to_json
 from mcat.envs.families import FAMILIES
 from mcat.errors import UsageError
 
 if TYPE_CHECKING:
-    from mcat.agents.meta.config import MetaTrainConfig
     from mcat.agents.meta.loop import MetaTrainResult
+    from mcat.agents.meta.run_config import RunConfig
 
 PRESET_NOTES = {
     "fast": "a faster learner, credit for delayed rewards, shorter episodes; the default",
@@ -39,6 +40,14 @@ PRESET_NOTES = {
     "paper": "the printed numbers, 2M steps; weeks on a CPU",
     "released": "as the authors' public code",
     "smoke": "seconds, to try things",
+}
+METHOD_NOTES = {
+    "mcat": "contexts, and translated policies of other tasks (Algorithm 1)",
+    "pearl": "a latent task, inferred from trial episodes (Rakelly et al. 2019)",
+    "mql": "TD3 with a recurrent context, adapted to each task (Fakoor et al. 2020)",
+    "distral": "a policy for each task, distilled into one (Teh et al. 2017)",
+    "hipbmdp": "hidden parameters of each task in a table (Zhang et al. 2021)",
+    "pcgrad": "gradients of tasks that disagree are projected (Yu et al. 2020)",
 }
 
 
@@ -70,7 +79,7 @@ EXPERIMENTS = (
             value=False),
     Setting("--no-contrastive", "mcat.context.contrastive_weight", None,
             "Learn contexts without L_cont.", value=0.0),
-    Setting("--method", "mcat.translator", "ours|cycle",
+    Setting("--translator", "mcat.translator", "ours|cycle",
             "The translator: ours, or that of Zhang et al. 2020 (appendix D.6)."),
     Setting("--transfer-loss", "mcat.action.loss", "l1|nll",
             "L_trans: distance to F's mean, or likelihood under F."),
@@ -88,7 +97,11 @@ EXPERIMENTS = (
     Setting("--no-mirror", "mirror", None,
             "Learn on no mirror images of crippled robots, as fast does.", value=False),
 )  # fmt: skip
-SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS)
+SIL = Setting(
+    "--sil", "mcat.imitate", None, "Self-imitation, where the preset has none.", value=True
+)
+SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS, SIL)
+EVERY_METHODS = ("mcat.imitate", "mcat.credit.kind")  # keys that other methods have in their group
 # Keys that the name of a run has already, or that change nothing but how far it goes.
 IN_NO_NAME = ("family", "seed", "steps", "evaluate_every", "evaluation_episodes", "threads")
 # What makes no sense together; the paper's ablations leave out whole parts.
@@ -109,6 +122,9 @@ HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 PRESET_HELP = "\b\nPresets:\n" + "\n".join(
     f"  {name:<9} {note}" for name, note in PRESET_NOTES.items()
 )
+METHOD_HELP = "\b\nMethods:\n" + "\n".join(
+    f"  {name:<9} {note}" for name, note in METHOD_NOTES.items()
+)
 ORDER_HELP = (
     "Where they disagree the later wins: preset, --config, variables such as MCAT_METATRAIN_STEPS, "
     "options."
@@ -117,10 +133,11 @@ ORDER_HELP = (
 
 @click.command(
     cls=Explained,
-    epilog=f"{PRESET_HELP}\n\n{ORDER_HELP}",
+    epilog=f"{PRESET_HELP}\n\n{METHOD_HELP}\n\n{ORDER_HELP}",
     examples=(
         "mcat metatrain                                          # the default family, on a laptop",
         "mcat metatrain --family ant-cripple --no-transfer       # an ablation",
+        "mcat metatrain --family ant-cripple --method pearl      # a baseline",
         "mcat metatrain --preset cpu --print-config > my.toml    # then edit it, and:",
         "mcat metatrain --config my.toml --set mcat.td3.discount=0.98",
         "mcat metatrain --resume runs/halfcheetah-armature-fast-seed0",
@@ -132,6 +149,8 @@ ORDER_HELP = (
     click.option("--task-set", type=click.IntRange(1, 3), metavar="1|2|3",
                  help="Distance between the training tasks (D.3): 1 narrow, 2 the family, 3 wide; "
                  "for halfcheetah-armature and -mass."),
+    click.option("--method", default="mcat", show_default=True, metavar="NAME",
+                 help="By which method: mcat, or one that the paper compares with; see below."),
 )  # fmt: skip
 @group(
     "Settings",
@@ -140,11 +159,12 @@ ORDER_HELP = (
     *layer_options("mcat.exploration=0.2"),
 )  # fmt: skip
 @group("Schedule", *(setting.option() for setting in SCHEDULE))
-@group("Experiments", *(setting.option() for setting in EXPERIMENTS))
+@group("Experiments", *(setting.option() for setting in (*EXPERIMENTS, SIL)))
 @group(
     "The run",
     click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                 help="Where to write (default: runs/<family>-<preset>-seed<seed>)."),
+                 help="Where to write (default: runs/<family>-<preset>-seed<seed>; a "
+                 "method other than mcat comes after the family)."),
     resume_option("--steps"),
     quiet_option,
     json_option,
@@ -156,7 +176,8 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
     Runs MCAT: experience of all training tasks trains one policy that senses which machine it
     acts on; where it is better on one task than on another, the better one's actions, translated,
     collect the next episode of the worse. The folder holds run.json, metrics.csv, checkpoints and
-    policy.safetensors. Ctrl-C and SIGTERM stop it after the last whole iteration.
+    policy.safetensors. Ctrl-C and SIGTERM stop it after the last whole iteration. --method learns
+    the same tasks by another method, under the same loop and budget.
     """
     require_known_variables(context)
     resume = options["resume"]
@@ -166,7 +187,8 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
         preset, config = _resolve(context)
         out = options["out"] or Path("runs") / _run_name(preset, config)
     if options["print_config"]:
-        print_config(preset, to_json(config), as_json=options["as_json"])
+        named = {} if config.method == "mcat" else {"method": config.method}
+        print_config(preset, {**named, **to_json(config)}, as_json=options["as_json"])
         return
 
     from mcat.agents.meta.run import metatrain as run
@@ -182,26 +204,63 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
     _report(result, options["as_json"])
 
 
-def _resolve(context: click.Context) -> tuple[str, MetaTrainConfig]:
+def _resolve(context: click.Context) -> tuple[str, RunConfig]:
     """A preset's name, and what file, environment and command line made of it."""
-    from mcat.agents.meta.config import PRESETS
+    from mcat.agents.meta.methods.registry import find_method
 
     options = context.params
-    preset, changes = layers(context, SETTINGS, PRESETS)
-    config = overlay(PRESETS[preset], changes)
-    require_used(config.mcat, PRESETS[preset].mcat, "mcat.")
-    usual = flatten(to_json(PRESETS[preset]))
-    require_effect(context, SETTINGS, IDLE, usual, flatten(to_json(config)))
-    for item in EXPERIMENTS:
-        if options[item.name] is True and usual[item.key] == item.value:
+    method = _method(context)
+    presets, settings = find_method(method).presets, _settings_of(method)
+    _require_own_options(context, method)
+    preset, changes = layers(context, settings, presets)
+    changes.pop("method", None)
+    config = overlay(presets[preset], changes)
+    if method in ("mcat", "mql"):  # those with a choice of learners
+        require_used(getattr(config, method), getattr(presets[preset], method), f"{method}.")
+    usual = flatten(to_json(presets[preset]))
+    if method == "mcat":
+        require_effect(context, SETTINGS, IDLE, usual, flatten(to_json(config)))
+    for item in settings:
+        if item.metavar is None and options[item.name] is True and usual[item.key] == item.value:
             click.echo(f"note: preset {preset} is as {item.flag} makes it already", err=True)
     name = _task_set(config.family, options["task_set"])
     return preset, replace(config, family=name)
 
 
-def _of_run(context: click.Context, folder: Path) -> tuple[str, MetaTrainConfig, Path]:
+def _method(context: click.Context) -> str:
+    """The method that option or variable name, else the file, else MCAT."""
+    options = context.params
+    given = context.get_parameter_source("method") != ParameterSource.DEFAULT
+    if given or options["config"] is None:
+        return str(options["method"])
+    return str(read_toml(options["config"]).get("method", options["method"]))
+
+
+def _settings_of(method: str) -> tuple[Setting, ...]:
+    """The options of a method: MCAT's own are no others'."""
+    if method == "mcat":
+        return SETTINGS
+    return tuple(
+        replace(item, key=item.key.replace("mcat.", f"{method}.", 1))
+        for item in SETTINGS
+        if not item.key.startswith("mcat.") or item.key in EVERY_METHODS
+    )
+
+
+def _require_own_options(context: click.Context, method: str) -> None:
+    """Refuse options that mean nothing to the method, or contradict each other."""
+    own = {item.name for item in _settings_of(method)}
+    for item in SETTINGS:
+        given = context.get_parameter_source(item.name) != ParameterSource.DEFAULT
+        if given and item.name not in own and context.params[item.name] not in (None, False):
+            raise UsageError(f"{item.flag} is of MCAT: leave it out with --method {method}")
+    if context.params["sil"] and context.params["no_sil"]:
+        raise UsageError("--sil and --no-sil contradict each other: leave one out")
+
+
+def _of_run(context: click.Context, folder: Path) -> tuple[str, RunConfig, Path]:
     """The preset and settings of a run that shall go on, and its folder."""
-    from mcat.agents.meta.config import RESUME_MAY_CHANGE
+    from mcat.agents.meta.run_config import RESUME_MAY_CHANGE
     from mcat.agents.runs.record import read_record
 
     changes = changes_on_resume(context, SETTINGS, RESUME_MAY_CHANGE, HARMLESS)
@@ -221,13 +280,19 @@ def _task_set(name: str, number: int | None) -> str:
     return name if number == 2 else f"{name}-set{number}"
 
 
-def _run_name(preset: str, config: MetaTrainConfig) -> str:
-    """Family, preset, what makes it another experiment than the preset's, and seed."""
-    from mcat.agents.meta.config import PRESETS
+def _run_name(preset: str, config: RunConfig) -> str:
+    """Family, method, preset, what makes it another experiment than the preset's, and seed."""
+    from mcat.agents.meta.methods.registry import find_method
 
-    usual, ours = flatten(to_json(PRESETS[preset])), flatten(to_json(config))
-    parts = name_parts(EXPERIMENTS, usual, ours, IN_NO_NAME)
-    return "-".join([config.tasks.name, preset, *parts, f"seed{config.seed}"])
+    method = config.method
+    usual = flatten(to_json(find_method(method).presets[preset]))
+    # The switch that a method's presets leave something to do for.
+    unsaid = SIL.name if method == "mcat" else "no_sil"
+    known = {item.name for item in (*EXPERIMENTS, SIL)} - {unsaid}
+    words = [item for item in _settings_of(method) if item.name in known]
+    parts = name_parts(words, usual, flatten(to_json(config)), IN_NO_NAME)
+    named = [] if method == "mcat" else [method]
+    return "-".join([config.tasks.name, *named, preset, *parts, f"seed{config.seed}"])
 
 
 def _report(result: MetaTrainResult, as_json: bool) -> None:

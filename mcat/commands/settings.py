@@ -127,7 +127,7 @@ def layers(
 
 
 class _Learning(Protocol):
-    """Settings that choose one of two learners and have numbers for both."""
+    """Settings that choose one of some learners and have numbers for each."""
 
     @property
     def learner(self) -> str: ...
@@ -139,8 +139,9 @@ def require_used(chosen: _Learning, preset: _Learning, prefix: str = "") -> None
     Raises:
         UsageError: naming them.
     """
-    idle = "td3" if chosen.learner == "crossq" else "crossq"
-    if getattr(chosen, idle) != getattr(preset, idle):
+    for idle in ("crossq", "sac", "td3"):
+        if idle == chosen.learner or getattr(chosen, idle, None) == getattr(preset, idle, None):
+            continue
         raise UsageError(
             f"settings of {prefix}{idle} change nothing with the learner {chosen.learner}:"
             f" set those of {prefix}{chosen.learner}, or add --learner {idle}"

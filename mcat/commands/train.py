@@ -47,8 +47,8 @@ SETTINGS = (
     ),
 )  # fmt: skip
 EXPERIMENTS = (
-    Setting("--learner", "learner", "crossq|td3",
-            "CrossQ with batch-normalised critics, or TD3 as in the paper."),
+    Setting("--learner", "learner", "crossq|sac|td3",
+            "CrossQ with batch-normalised critics, SAC, or TD3 as in the paper."),
     Setting("--credit", "credit", "none|ridge",
             "Which steps earned a delayed payment: its last, or what a linear model says."),
     Setting("--episode-lengths", "episode_lengths", "LOW[,HIGH]|none",
@@ -147,6 +147,11 @@ def _resolve(context: click.Context) -> tuple[str, TrainConfig, str]:
     usual = overlay(TrainConfig(task=task), PRESETS[preset])
     config = overlay(usual, changes)
     require_used(config, usual)
+    if config.learner == "sac" and config.exploration != usual.exploration:
+        raise UsageError(
+            "exploration changes nothing with the learner sac, whose policy has a spread of its"
+            " own: leave it out"
+        )
     parts = [task.label(*given_parameters(described)), *([] if preset == "fast" else [preset])]
     values = flatten(to_json(usual)), flatten(to_json(config))
     parts += name_parts(EXPERIMENTS, *values, ignored=IN_NO_NAME)

@@ -67,6 +67,7 @@ def roll_out(
     sizes = (*env.single_observation_space.shape, *env.single_action_space.shape)
     acting = None if policy is None else started(policy)
     act = _actor(acting, env, rng.uniform(*noise, size=(n, 1)), rng)
+    paid = getattr(acting, "paid", None)
     observations = np.empty((horizon + 1, n, sizes[0]), np.float32)
     actions = np.empty((horizon, n, sizes[1]), np.float32)
     rewards = np.empty((horizon, n), np.float32)
@@ -82,6 +83,8 @@ def roll_out(
         actions[t] = act(observation)
         observation, rewards[t], terminated, truncated, info = env.step(actions[t])
         observations[t + 1] = observation
+        if paid is not None:
+            paid(rewards[t])
         unstable = info.get("unstable", np.zeros(n, dtype=bool))
         at_goal = info.get("success", np.zeros(n)) > 0
         sound = running & ~unstable & np.isfinite(observations[t + 1]).all(axis=1)

@@ -5,6 +5,7 @@ Histories and futures are never stored: they are gathered by index.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,16 +192,25 @@ class Episodes:
         Returns:
             State differences `(n, k, obs)` and actions `(n, k, act)`.
         """
+        names = ("next_observations", "observations", "actions")
+        differences, before, actions = self.past(indices, k, names)
+        differences -= before
+        return differences, actions
+
+    def past(self, indices: ArrayLike, k: int, names: Sequence[str]) -> list[NDArray[Any]]:
+        """Columns of the `k` steps before each of these transitions, `(n, k, ...)` each.
+
+        The newest step is last, the transition itself is not included, and steps before the
+        episode began are zero.
+        """
         _, rows, steps = self._locate(indices)
         back = np.arange(-k, 0)
         before_start = steps[..., None] + back < 0
         window = rows[..., None] + np.where(before_start, 0, back)
-        differences = self._take("next_observations", window)
-        differences -= self._take("observations", window)
-        actions = self._take("actions", window)
-        differences[before_start] = 0
-        actions[before_start] = 0
-        return differences, actions
+        found = [self._take(name, window) for name in names]
+        for values in found:
+            values[before_start] = 0
+        return found
 
     def futures(self, indices: ArrayLike, m: int) -> tuple[Indices, NDArray[np.bool_]]:
         """Each of these transitions and the `m` - 1 that follow it in its episode.

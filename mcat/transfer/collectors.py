@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 from torch.nn.utils import parameters_to_vector
 
-from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.names import find_policy, packaged_policies
-from mcat.agents.policies.policy import Policy, load_policy
+from mcat.agents.policies.policy import MetaPolicy, Policy, load_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.progress import Notify, ignore
@@ -81,7 +80,7 @@ def policy_hash(policy: AnyPolicy) -> str | None:
     """A SHA-256 that tells policies apart wherever their files lie; None of one without weights."""
     if isinstance(policy, Policy):
         return digest({"actor": parameters_to_vector(policy.actor.parameters()).numpy()})
-    if isinstance(policy, ContextPolicy):
+    if isinstance(policy, MetaPolicy):
         return digest(policy.arrays())
     return getattr(policy, "sha256", None)  # of an imported one, or of an ONNX file
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from mcat.agents.configs import CrossQConfig
-from mcat.agents.crossq import CrossQ, NormalisedCritics
+from mcat.agents.critics import NormalisedMLP
+from mcat.agents.crossq import CrossQ
 from mcat.agents.learner import Batch, Imitation
 from mcat.errors import DataError, UsageError
 from tests.agents.test_td3 import column, generator, network, random_batch, weights
@@ -18,7 +19,7 @@ from tests.agents.test_td3 import column, generator, network, random_batch, weig
 SMALL = CrossQConfig(hidden=(8, 8))
 
 
-def as_modules(critics: NormalisedCritics) -> list[nn.Sequential]:
+def as_modules(critics: NormalisedMLP) -> list[nn.Sequential]:
     """Each critic as ordinary torch modules, with the statistics it has now."""
     modules = []
     for member in range(critics.members):
@@ -39,7 +40,7 @@ def as_modules(critics: NormalisedCritics) -> list[nn.Sequential]:
     return modules
 
 
-def shuffled(critics: NormalisedCritics) -> NormalisedCritics:
+def shuffled(critics: NormalisedMLP) -> NormalisedMLP:
     """With statistics and scales that are not the initial ones."""
     g = generator(7)
     for norm in critics.norms:
@@ -54,7 +55,7 @@ def shuffled(critics: NormalisedCritics) -> NormalisedCritics:
 
 def test_a_normalised_batch_by_hand():
     """One critic that is linear: (x - mean) / sqrt(variance + eps), and averages that follow."""
-    critics = NormalisedCritics((1, 1), 1, 0.25, generator())
+    critics = NormalisedMLP((1, 1), 1, 0.25, generator())
     critics.layers[0].data.fill_(2.0)
     critics.layers[1].data.fill_(10.0)
     found = critics(column(1.0, 3.0))  # mean 2, variance 1
@@ -72,7 +73,7 @@ def test_a_normalised_batch_by_hand():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("sizes", [(3, 8, 8, 1), (4, 5, 1), (2, 1)])
 def test_critics_and_their_gradients_equal_torch_modules(sizes, training):
-    critics = shuffled(NormalisedCritics(sizes, 2, 0.01, generator())).train(training)
+    critics = shuffled(NormalisedMLP(sizes, 2, 0.01, generator())).train(training)
     modules = [module.train(training) for module in as_modules(critics)]
     x = torch.randn(11, sizes[0], generator=generator(1)).requires_grad_()
     found, expected = critics(x), torch.stack([module(x) for module in modules])
@@ -95,7 +96,7 @@ def test_critics_and_their_gradients_equal_torch_modules(sizes, training):
 
 def test_contexts_are_seen_as_they_are_behind_state_and_action():
     """Two inputs of which the second is a context: it enters neither the averages nor the scale."""
-    critics = NormalisedCritics((2, 1), 1, 0.25, generator(), as_is=1)
+    critics = NormalisedMLP((2, 1), 1, 0.25, generator(), as_is=1)
     critics.layers[0].data.copy_(torch.tensor([[[2.0, 3.0]]]))
     critics.layers[1].data.fill_(10.0)
     rows = torch.tensor([[1.0, 0.01], [3.0, 0.02]])
@@ -105,7 +106,7 @@ def test_contexts_are_seen_as_they_are_behind_state_and_action():
 
     agent = CrossQ(4, 2, SMALL, generator(), context_size=3)
     obs, action = torch.arange(8.0).view(2, 4), -torch.ones(2, 2)
-    assert agent._inputs(obs, action).tolist() == [[0, -1, -1, 1, 2, 3], [4, -1, -1, 5, 6, 7]]
+    assert agent.twins.rows(obs, action).tolist() == [[0, -1, -1, 1, 2, 3], [4, -1, -1, 5, 6, 7]]
     before = agent.critics.norms[0].running_var.clone()
     agent.update(random_batch(16, 4, 2))
     assert before.shape == (3,)  # a state and two actions

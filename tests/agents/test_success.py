@@ -181,7 +181,9 @@ def test_evaluation_tells_tasks_apart():
     evaluation._env = Masses([Gain(0.6), *[Gain(0.1)] * 3, *[Gain(0.5)] * 2], 4.0)
 
     class Right:
-        acting_policy = staticmethod(lambda: lambda states: np.tile([1.0, 0.0], (len(states), 1)))
+        acting_policy = staticmethod(
+            lambda *_: lambda states: np.tile([1.0, 0.0], (len(states), 1))
+        )
 
     found = evaluation.run(Right())
     assert tuple(found) == evaluation.columns

@@ -78,6 +78,33 @@ def test_mlp_and_its_gradients_equal_torch_modules(sizes, members):
             )
 
 
+@pytest.mark.parametrize(("members", "sets"), [(3, 3), (6, 3), (2, 1)])
+def test_members_may_see_different_rows(members, sets):
+    """Outputs and gradients are those of a network alone with its rows; set i of i modulo sets."""
+    net = MLP((3, 8, 2), members, generator())
+    x = torch.randn(sets, 7, 3, generator=generator(1))
+    out = net(x)
+    found = torch.autograd.grad(out.square().sum(), list(net.layers))
+    for member, module in enumerate(as_modules(net)):
+        expected = module(x[member % sets])
+        torch.testing.assert_close(out[member], expected)
+        wanted = torch.autograd.grad(expected.square().sum(), list(module.parameters()))
+        for ours, theirs in zip(found, wanted, strict=True):
+            torch.testing.assert_close(ours[member].view_as(theirs), theirs)
+
+
+def test_a_narrowed_network_has_the_first_outputs_and_the_same_weights():
+    net = MLP((3, 8, 6), 2, generator())
+    narrow, x = net.narrowed(4), torch.randn(5, 3, generator=generator(1))
+    torch.testing.assert_close(narrow(x), net(x)[..., :4])
+    assert narrow.sizes == (3, 8, 4)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(1.0)
+    torch.testing.assert_close(narrow(x), net(x)[..., :4])
+    assert not any(parameter.requires_grad for parameter in narrow.parameters())
+
+
 def test_initial_weights_are_drawn_as_torch_linear_does():
     net = MLP((50, 400, 10), 2, generator())
     for index, inputs in enumerate((50, 50, 400, 400)):

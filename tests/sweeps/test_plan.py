@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mcat.agents.meta.methods.registry import METHODS
 from mcat.commands.planned import Commands
 from mcat.errors import McatError, MissingInputError, UsageError
 from mcat.sweeps.plan import plan_of
@@ -206,5 +207,19 @@ def test_packaged_plans_can_be_run(name):
     runs = resolve(plan, Commands())
     assert plan.name == name
     imitates = name in ("no-sil", "sil-filter")  # which fast does not
-    assert {run.config["preset"] for run in runs} == {"cpu" if imitates else "fast"}
-    assert len({run.config["seed"] for run in runs}) >= 3
+    slow = imitates or name.endswith("cpu")
+    assert {run.config["preset"] for run in runs} == {"cpu" if slow else "fast"}
+    seeds = {"methods": 2, "methods-cpu": 1}.get(name, 3)
+    assert len({run.config["seed"] for run in runs}) >= seeds
+
+
+def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
+    runs = resolve(load_plan("methods")[0], Commands())
+    assert {run.config.get("method", "mcat") for run in runs} == set(METHODS)
+    assert len(runs) == 6 * 2 * 2
+    for run in runs:
+        own = run.config[run.config.get("method", "mcat")]
+        assert own["credit"]["kind"] == "auto"
+        assert (own["learn_while_acting"], own["scale_rewards"]) == (True, True)
+        assert (own["start_steps"], own["updates_per_step"], own["imitate"]) == (10_000, 2, False)
+        assert run.config["episode_lengths"] == [100, 500]

@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # names of tasks and drivers need neither
     from mcat.envs.lockstep import Lockstep
 
 RANDOM, SHARED = "random", "shared"
-"""Drivers of an episode; the third kind is the name of a task whose policy was transferred."""
+"""Drivers of an episode that most methods have; MCAT's third kind is the name of a task whose
+policy was transferred, and others have names of their own."""
 
 PhaseCallback = Callable[[str, int, int], None]
 """Called between two small pieces of work with its name, how many are done and of how many; it
@@ -99,8 +100,8 @@ class Round:
         step: Environment steps of the run up to its end.
         episodes: Whole episodes, or several that were cut, with the numbers of their tasks; one
             whose physics diverged is missing.
-        drivers: Who acted in each of `episodes`: "random", "shared" or the name of the task whose
-            policy was transferred.
+        drivers: Who acted in each of `episodes`: "random", "shared", the name of the task whose
+            policy was transferred, or what the method calls it.
         successes: Whether each of `episodes` was at its goal after any of its steps; None for
             tasks without a goal, and in rounds read from files: nothing is learned from it.
     """
@@ -129,9 +130,13 @@ class Algorithm(Protocol):
 
     Attributes:
         metrics: Names of what `prepare` and `learn` return together.
+        phases: Names of the pieces of learning that it tells of, in the order of their columns.
+        trials: Episodes on each task before those that count, to find out which it is.
     """
 
     metrics: tuple[str, ...]
+    phases: tuple[str, ...]
+    trials: int
 
     def prepare(self, on_progress: PhaseCallback) -> dict[str, float]:
         """What is learned before a round; returns what to log of it."""
@@ -149,8 +154,15 @@ class Algorithm(Protocol):
         """Learn while acting: called after every step of an explorer."""
         ...
 
-    def acting_policy(self) -> PolicyFunction:
-        """What a user gets: acts without noise on any task; it starts with an empty memory."""
+    def acting_policy(self, tasks: Sequence[int], trials: Episodes | None) -> PolicyFunction:
+        """What a user gets: acts without noise; it starts with an empty memory.
+
+        Args:
+            tasks: The number of each row's task in `TaskSet.names`; those after the training tasks
+                are unseen.
+            trials: Episodes of this policy on these tasks, by the same numbers; None before the
+                first. Nothing else of the method changes by learning from them.
+        """
         ...
 
     def remember(self, new: Round) -> None:

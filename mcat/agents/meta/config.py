@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from mcat.agents.configs import (
     CreditConfig,
     CrossQConfig,
     ImitationConfig,
-    LearnerKind,
     SelectionConfig,
     TD3Config,
 )
-from mcat.agents.lengths import check_limits
-from mcat.envs.families import family as find_family
-from mcat.envs.families import has_mirror_images, with_mirror_images
-from mcat.envs.tasks import Family
+from mcat.agents.meta.run_config import RunConfig
 from mcat.errors import UsageError
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.recipes import RELEASED_CONTEXT
@@ -56,7 +52,7 @@ class MCATConfig:
         selection: When a transferred policy collects the next episode of a task.
     """
 
-    learner: LearnerKind = "td3"
+    learner: Literal["crossq", "td3"] = "td3"
     scale_rewards: bool = False
     learn_while_acting: bool = False
     average_contexts: bool = False
@@ -110,12 +106,15 @@ class MCATConfig:
             )
 
     @property
+    def numbers(self) -> CrossQConfig | TD3Config:
+        """Those of the learner."""
+        return self.crossq if self.learner == "crossq" else self.td3
+
+    @property
     def discount(self) -> float:
         """γ of the learner."""
-        return self.crossq.discount if self.learner == "crossq" else self.td3.discount
+        return self.numbers.discount
 
-
-RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
 GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
 """By robot, the authors' thresholds (squared errors of two batches) as mean absolute errors."""
@@ -201,57 +200,16 @@ _SMOKE = MCATConfig(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetaTrainConfig:
-    """Everything that the numbers of a meta-training run depend on.
+class MetaTrainConfig(RunConfig):
+    """A run of MCAT.
 
     Attributes:
-        family: Name of the task family, a TOML file with one, or `module:function`.
-        delay: Steps between two payments of reward; None for the family's own.
-        steps: Environment steps in all, over all tasks.
-        seed: The root of all random numbers.
-        episode_lengths: The shortest and the longest episode to collect; the lengths are drawn at
-            random (see `lengths.draw_length`). One number means up to the horizon, None whole
-            episodes. Evaluation always runs whole ones.
-        mirror: Also learn on mirror images of the training tasks, where these are other machines
-            than all of them: what is learned with one leg dead is then known of its counterpart.
-            None for families in which legs are crippled, and for no other.
-        evaluate_every: Iterations between two evaluations; the last one always has one.
-        evaluation_episodes: Per task, training and test.
-        threads: torch threads; the last bits depend on it.
         mcat: The algorithm's own numbers.
     """
 
-    family: str = "halfcheetah-armature"
-    delay: int | None = None
-    steps: int = 200_000
-    seed: int = 0
-    episode_lengths: tuple[int, ...] | None = None
-    mirror: bool | None = False
-    evaluate_every: int = 5
-    evaluation_episodes: int = 5
-    threads: int = 1
+    method: ClassVar[str] = "mcat"
+
     mcat: MCATConfig = field(default_factory=MCATConfig)
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "evaluate_every", "evaluation_episodes", "threads"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.seed < 0:
-            raise UsageError(f"seed must be 0 or more, not {self.seed}")
-        if self.delay is not None and self.delay < 1:
-            raise UsageError(f"delay must be at least 1, not {self.delay}")
-        if self.episode_lengths is not None:
-            check_limits(self.episode_lengths)
-        _ = self.tasks  # refuses a family that is unknown, or has no mirror images
-
-    @property
-    def tasks(self) -> Family:
-        """The family, with the run's delay and, if wanted, mirror images."""
-        chosen = find_family(self.family)
-        if self.delay is not None:
-            chosen = chosen.replace(delay=self.delay)
-        wanted = has_mirror_images(chosen) if self.mirror is None else self.mirror
-        return with_mirror_images(chosen) if wanted else chosen
 
 
 PRESETS: dict[str, MetaTrainConfig] = {

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 
 from mcat.agents.lengths import endless_pieces
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
-from mcat.agents.meta.config import RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.evaluation import SUCCESS_COLUMNS, Evaluation
+from mcat.agents.meta.monitor import PhaseMonitor
 from mcat.agents.meta.rounds import load_rounds, save_round
+from mcat.agents.meta.run_config import RESUME_MAY_CHANGE, RunConfig
 from mcat.agents.runs.folder import (
     CsvLog,
     Metrics,
@@ -42,7 +43,6 @@ from mcat.tensor_files import Arrays
 
 MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
-PHASES = ("collect", "dynamics", "translator", "policy", "evaluate")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
 _COUNTERS = ("step", "iteration", "seconds", "cpu_seconds", "best", "earned", "unstable", "seals")
 
@@ -69,10 +69,10 @@ class MetaTrainer:
     """A run between two iterations, and the iteration."""
 
     def __init__(
-        self, config: MetaTrainConfig, task_set: TaskSet, algorithm: Algorithm, out: Path
+        self, config: RunConfig, task_set: TaskSet, algorithm: Algorithm, out: Path
     ) -> None:
         horizon, delay = task_set.horizon, task_set.delay
-        by_model = config.mcat.credit.kind in ("ridge", "learned", "auto")
+        by_model = config.own.credit.kind in ("ridge", "learned", "auto")
         if config.episode_lengths is not None and horizon % delay and not by_model:
             raise UsageError(
                 f"episodes of random length leave steps unpaid where the horizon, {horizon}, is no"
@@ -80,7 +80,9 @@ class MetaTrainer:
             )
         self.config, self.task_set, self.algorithm, self.out = config, task_set, algorithm, out
         self.env = task_set.make(range(len(task_set.train)))
-        self.evaluation = Evaluation(task_set, config.evaluation_episodes, config.seed)
+        self.evaluation = Evaluation(
+            task_set, config.evaluation_episodes, config.seed, algorithm.trials
+        )
         self.step = self.iteration = 0
         self.seconds = self.cpu_seconds = 0.0  # of all processes that worked on this run
         self.best: float | None = None  # eval/train of the best policy so far
@@ -151,7 +153,7 @@ class MetaTrainer:
             "collect/transferred": float(np.mean([driver in others for driver in new.drivers])),
             **evaluated,
             **learned,
-            **{f"time/{phase}": seconds.get(phase, 0.0) for phase in PHASES},
+            **{f"time/{phase}": seconds.get(phase, 0.0) for phase in self.phases},
             "time/seconds": self.seconds,
             "time/cpu": self.cpu_seconds,
             "charts/SPS": self.step / self.seconds,
@@ -213,6 +215,11 @@ class MetaTrainer:
     # --- what a run leaves behind ---------------------------------------------------------
 
     @property
+    def phases(self) -> tuple[str, ...]:
+        """What time is told of."""
+        return ("collect", *self.algorithm.phases, "evaluate")
+
+    @property
     def _columns(self) -> tuple[str, ...]:
         return (
             "step",
@@ -221,7 +228,7 @@ class MetaTrainer:
             "collect/transferred",
             *self.evaluation.columns,
             *self.algorithm.metrics,
-            *(f"time/{phase}" for phase in PHASES),
+            *(f"time/{phase}" for phase in self.phases),
             "time/seconds",
             "time/cpu",
             "charts/SPS",
@@ -311,37 +318,3 @@ class MetaTrainer:
             self.algorithm.load(tensors, state["algorithm"])
             for name, log in self.logs.items():
                 log.restore(state["logs"][name], notify)
-
-
-class PhaseMonitor:
-    """A `PhaseCallback`: shows what is being done, times it, and stops at a signal."""
-
-    def __init__(self, out: Path, stop: Interrupts, progress: Progress, label: str) -> None:
-        self._out, self._stop, self._progress, self._label = out, stop, progress, label
-        self._seconds: dict[str, float] = {}
-        self._phase = ""
-        self._since = self._shown = time.monotonic()
-
-    def __call__(self, phase: str, done: int, total: int) -> None:
-        """Note that `done` of `total` small pieces of work in `phase` are over."""
-        if self._stop.requested:
-            raise self._stop.error(
-                f"stopped in {self._label}, which starts again on resuming:"
-                f" mcat metatrain --resume {self._out}"
-            )
-        now = time.monotonic()
-        if phase != self._phase:
-            self._turn(phase, now)
-        if now - self._shown > 1 or done == 0:
-            self._shown = now
-            self._progress.note(f"{self._label}: {phase} {done:,}/{total:,}")
-
-    def end(self) -> dict[str, float]:
-        """End the last phase, and return the seconds that each phase took."""
-        self._turn("", time.monotonic())
-        self._seconds.pop("", None)
-        return self._seconds
-
-    def _turn(self, phase: str, now: float) -> None:
-        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + now - self._since
-        self._phase, self._since = phase, now

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,9 @@ from torch import Tensor
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learners import make_learner
 from mcat.agents.meta.algorithm import RANDOM, SHARED, PhaseCallback, Round, TaskSet
-from mcat.agents.meta.config import MCATConfig
+from mcat.agents.meta.config import GOOD_ENOUGH, MCATConfig, MetaTrainConfig
 from mcat.agents.meta.exploration import Exploration
+from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.meta.selection import Selection
 from mcat.agents.meta.updates import LOSSES, PolicyUpdates
 from mcat.agents.policies.context_policy import ActingContextPolicy, ContextPolicy
@@ -50,6 +52,8 @@ class MCAT:
     """
 
     metrics = (*DYNAMICS, *MISMATCHES, *(f"losses/{name}" for name in LOSSES), *CREDIT)
+    phases = ("dynamics", "translator", "policy")
+    trials = 0  # it finds out while acting
 
     def __init__(self, task_set: TaskSet, config: MCATConfig, seed: np.random.SeedSequence) -> None:
         self.task_set, self.config = task_set, config
@@ -75,7 +79,7 @@ class MCAT:
         contexts = config.context.context_size
         inputs = task_set.observation_size + contexts
         self.learner = make_learner(
-            config, inputs, task_set.action_size, _generator(agent), contexts
+            config.numbers, inputs, task_set.action_size, _generator(agent), contexts
         )  # π, Q
         self.policy, self.deployed = (
             ContextPolicy.of(actor, self.models.model, averaged=config.average_contexts)
@@ -96,6 +100,22 @@ class MCAT:
 
         self._updates: PolicyUpdates | None = None  # those of the round being collected
         self._exploration: Exploration | None = None
+
+    @classmethod
+    def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> MCAT:
+        """As a run asks for it: what is good enough for F depends on the robot.
+
+        Args:
+            task_set: The tasks.
+            config: The settings of the run.
+            seed: Every random draw follows from it.
+        """
+        assert isinstance(config, MetaTrainConfig)
+        settings = config.mcat
+        if settings.good_enough is None:
+            robot = config.tasks.train[0].robot
+            settings = replace(settings, good_enough=GOOD_ENOUGH.get(robot, 0.0))
+        return cls(task_set, settings, seed)
 
     # --- who acts --------------------------------------------------------------------------
 
@@ -125,8 +145,10 @@ class MCAT:
         )
         return self._exploration
 
-    def acting_policy(self) -> ActingContextPolicy:
-        """π(s, z_t) without noise and without H."""
+    def acting_policy(
+        self, tasks: Sequence[int] = (), trials: Episodes | None = None
+    ) -> ActingContextPolicy:
+        """π(s, z_t) without noise and without H; it need not be told the tasks."""
         return self.deployed.start_episode()
 
     def remember(self, new: Round) -> None:

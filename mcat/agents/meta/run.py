@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ import torch
 
 from mcat.agents.limits import require_bearable, require_room
 from mcat.agents.meta.algorithm import TaskSet
-from mcat.agents.meta.config import GOOD_ENOUGH, RESUME_MAY_CHANGE, MetaTrainConfig
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
-from mcat.agents.meta.mcat import MCAT
+from mcat.agents.meta.methods.registry import find_method
+from mcat.agents.meta.run_config import RESUME_MAY_CHANGE, RunConfig
 from mcat.agents.runs.claim import Claim, claimed_run, has_run
 from mcat.agents.runs.record import RECORD_FILE, read_record, saved_config
 from mcat.config import differences, to_json
@@ -24,7 +23,7 @@ from mcat.progress import Notify, ignore
 
 
 def metatrain(
-    config: MetaTrainConfig,
+    config: RunConfig,
     out: Path,
     *,
     resume: bool = False,
@@ -35,7 +34,7 @@ def metatrain(
     """Train one policy for all tasks of a family.
 
     Args:
-        config: The settings of the run.
+        config: The settings of the run; their class says by which method.
         out: Its folder.
         resume: Go on with the run that is there, exact to the bit; start if there is none. One
             that is finished says what it earned. Of the settings only `RESUME_MAY_CHANGE` may
@@ -49,9 +48,11 @@ def metatrain(
         DataError: if the record, the checkpoints and the rounds of a run do not belong together.
         DivergedError: if a loss is not finite; the last good checkpoint is kept.
         StoppedError: if a signal came; the run can be resumed.
-        UsageError: if the run that is there has other settings, or made more steps already.
+        UsageError: if the run that is there is of another method, has other settings, or made
+            more steps already.
     """
-    has_run(out, resume=resume)
+    if has_run(out, resume=resume):
+        _require_method(out, config.method)
     with Interrupts() as stop:
         trainer = _trainer(config, out)  # refuses what cannot work before anything is made
         tasks = _described(trainer.task_set)
@@ -65,6 +66,7 @@ def metatrain(
             may_change=RESUME_MAY_CHANGE,
             notify=notify,
             preset=preset,
+            method=config.method,
             arena=tasks,
         ) as claim:
             if claim.going_on:
@@ -83,17 +85,30 @@ def metatrain(
     return result
 
 
-def read_config(folder: Path) -> MetaTrainConfig:
+def read_config(folder: Path) -> RunConfig:
     """The settings of a run of `mcat metatrain`, for going on with it.
 
     Raises:
         MissingInputError: if the folder holds none.
-        DataError: if it is another command's or damaged.
+        DataError: if it is another command's, of a method that is not known here, or damaged.
     """
     record = read_record(folder, kinds=("metatrain",))
     if record.own_family is not None:  # the run goes on with it, whatever became of its file
         FAMILIES.setdefault(str(record.config["family"]), record.own_family)
-    return saved_config(folder, "metatrain", MetaTrainConfig)
+    try:
+        kind = find_method(record.method).config
+    except UsageError as error:
+        raise DataError(f"{folder / RECORD_FILE}: {error}") from error
+    return saved_config(folder, "metatrain", kind)
+
+
+def _require_method(out: Path, method: str) -> None:
+    there = read_record(out, kinds=("metatrain",)).method
+    if there != method:
+        raise UsageError(
+            f"{out} is a run by the method {there}, not {method}: choose another --out, or go on"
+            f" with mcat metatrain --resume {out}"
+        )
 
 
 def _restore(trainer: MetaTrainer, claim: Claim, tasks: dict[str, Any], notify: Notify) -> None:
@@ -122,7 +137,7 @@ def _described(task_set: TaskSet) -> dict[str, Any]:
     }
 
 
-def _trainer(config: MetaTrainConfig, out: Path) -> MetaTrainer:
+def _trainer(config: RunConfig, out: Path) -> MetaTrainer:
     family = config.tasks
     require_bearable(to_json(config))
     require_room(
@@ -133,9 +148,6 @@ def _trainer(config: MetaTrainConfig, out: Path) -> MetaTrainer:
     )
     torch.set_num_threads(config.threads)
     task_set = TaskSet.of(family)
-    settings = config.mcat
-    if settings.good_enough is None:
-        robot = family.train[0].robot
-        settings = replace(settings, good_enough=GOOD_ENOUGH.get(robot, 0.0))
     seed = np.random.SeedSequence(config.seed, spawn_key=(0,))
-    return MetaTrainer(config, task_set, MCAT(task_set, settings, seed), out)
+    algorithm = find_method(config.method).make(task_set, config, seed)
+    return MetaTrainer(config, task_set, algorithm, out)

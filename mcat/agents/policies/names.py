@@ -17,10 +17,9 @@ from mcat.tensor_files import load_metadata
 from mcat.types import AnyPolicy, PolicyFunction, Remembering
 
 if TYPE_CHECKING:
-    from mcat.agents.policies.context_policy import ContextPolicy
     from mcat.agents.policies.foreign.imported import ImportedPolicy
     from mcat.agents.policies.foreign.onnx_policy import OnnxPolicy
-    from mcat.agents.policies.policy import Policy
+    from mcat.agents.policies.policy import MetaPolicy, Policy
 
 LEVELS = ("good", "mediocre")
 NAMES = (*LEVELS, "random", "scripted")
@@ -179,7 +178,7 @@ def find_policy_of_sizes(
     return policy
 
 
-def open_policy(path: str | Path) -> Policy | ContextPolicy | ImportedPolicy | OnnxPolicy:
+def open_policy(path: str | Path) -> Policy | MetaPolicy | ImportedPolicy | OnnxPolicy:
     """Any policy in a file: of ours, imported or ONNX; no code in it is ever run.
 
     Args:
@@ -254,9 +253,8 @@ def _scripted(robot: str, task: Task) -> PolicyFunction:
 
 
 def _made_for(policy: object) -> str:
-    from mcat.agents.policies.context_policy import ContextPolicy
-    from mcat.agents.policies.policy import Policy
+    from mcat.agents.policies.policy import MetaPolicy, Policy
 
     if isinstance(policy, Policy):
         return policy.task.label()
-    return policy.family if isinstance(policy, ContextPolicy) else "another machine"
+    return policy.family if isinstance(policy, MetaPolicy) else "another machine"

@@ -10,8 +10,10 @@ import torch
 from numpy.typing import NDArray
 
 from mcat.agents.networks import MLP, parameter_shapes
-from mcat.agents.policies.context_policy import KIND as CONTEXT_POLICY
+from mcat.agents.policies import coded_policy, context_policy, recurrent_policy
+from mcat.agents.policies.coded_policy import CodedPolicy
 from mcat.agents.policies.context_policy import ContextPolicy
+from mcat.agents.policies.recurrent_policy import RecurrentPolicy
 from mcat.agents.runs.record import policy_file
 from mcat.envs.tasks import Task
 from mcat.errors import DataError
@@ -75,7 +77,16 @@ def save_policy(
     save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
 
 
-def load_policy(path: StrPath) -> Policy | ContextPolicy:
+MetaPolicy = ContextPolicy | CodedPolicy | RecurrentPolicy
+"""What the methods of `mcat metatrain` make."""
+_META: dict[str, type[MetaPolicy]] = {
+    context_policy.KIND: ContextPolicy,
+    coded_policy.KIND: CodedPolicy,
+    recurrent_policy.KIND: RecurrentPolicy,
+}
+
+
+def load_policy(path: StrPath) -> Policy | MetaPolicy:
     """Read a policy of `mcat train` or `mcat metatrain`; no code in the file is ever run.
 
     Args:
@@ -88,9 +99,10 @@ def load_policy(path: StrPath) -> Policy | ContextPolicy:
     if Path(path).is_dir():
         path = policy_file(Path(path))
     arrays, metadata = load_safetensors(path)
-    if metadata.get("kind") == CONTEXT_POLICY:
-        return ContextPolicy.of_file(arrays, metadata, path)
-    if metadata.get("kind") != "policy":
+    kind = metadata.get("kind")
+    if isinstance(kind, str) and kind in _META:
+        return _META[kind].of_file(arrays, metadata, path)
+    if kind != "policy":
         raise DataError(f"{path}: not a policy of mcat")
     require_format(metadata, FORMAT, path)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ class RunRecord:
         horizon: Steps of an episode.
         delay: Steps between two payments of reward.
         own_family: Its tasks in full, if they are of none of mcat's families.
+        method: The method that learns a family; runs of before there were several are of MCAT, and
+            for `mcat train` it means nothing.
     """
 
     folder: Path
@@ -48,6 +51,7 @@ class RunRecord:
     horizon: int
     delay: int
     own_family: Family | None = None
+    method: str = "mcat"
 
     @property
     def name(self) -> str:
@@ -95,13 +99,16 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
 
 
-def saved_config(folder: Path, kind: str, config: type[T]) -> T:
+def saved_config(
+    folder: Path, kind: str, config: type[T], later: Mapping[str, Any] | None = None
+) -> T:
     """The settings of a run of that command.
 
     Args:
         folder: Where the run is.
         kind: The command.
         config: The class of its settings.
+        later: Groups of settings, as JSON, that the first runs of that command did without.
 
     Raises:
         MissingInputError: if the folder holds none.
@@ -109,7 +116,7 @@ def saved_config(folder: Path, kind: str, config: type[T]) -> T:
     """
     record = read_record(folder, kinds=(kind,))
     try:
-        return from_json(config, record.config)
+        return from_json(config, {**(later or {}), **record.config})
     except DataError as error:
         raise DataError(f"{folder / RECORD_FILE}: {error}") from error
 
@@ -156,6 +163,7 @@ def _of_family(content: dict[str, Any]) -> dict[str, Any]:
         "test": tuple(map(_text, task_set["test"])),
         "horizon": _count(task_set["horizon"]),
         "delay": _count(task_set["delay"]),
+        "method": _text(content.get("method", "mcat")),
     }
 
 

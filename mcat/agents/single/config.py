@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from mcat.agents.configs import CrossQConfig, LearnerKind, TD3Config
+from mcat.agents.configs import FAST_SAC, CrossQConfig, LearnerKind, SACConfig, TD3Config
 from mcat.agents.lengths import check_limits
 from mcat.agents.limits import require_bearable
-from mcat.config import to_json
+from mcat.config import flatten, to_json
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 
@@ -25,9 +25,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "start_steps": 25_000,
         "exploration": 0.1,
         "batch_size": 256,
+        "sac": SACConfig(),
     },
 }
-"""fast: what learns best here; paper: TD3 with the paper's numbers."""
+"""fast: what learns best here; paper: TD3 with the paper's numbers, or SAC as it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class TrainConfig:
         steps: Environment steps in all.
         snapshots: Steps at which the policy is saved; the last step always is.
         seed: The root of all random numbers.
-        learner: CrossQ, or TD3 as in the paper.
+        learner: CrossQ, TD3 as in the paper, or SAC.
         scale_rewards: Give the learner rewards in units of their spread and, as long as no episode
             ends by itself, without their mean.
         credit: What is made of delayed payments: `none` takes them as they come, `ridge` fits a
@@ -47,7 +48,7 @@ class TrainConfig:
         episode_lengths: The shortest and the longest episode to collect (see
             `lengths.draw_length`); None for whole ones. Evaluation always runs whole ones.
         start_steps: Steps of uniformly random actions before learning starts.
-        exploration: Standard deviation of the noise on the actions after that.
+        exploration: Standard deviation of the noise on the actions after that; SAC has its own.
         batch_size: Transitions of an update.
         replay_capacity: Transitions to keep, at least an episode; the oldest go first.
         evaluate_every: Environment steps between two evaluations.
@@ -56,6 +57,7 @@ class TrainConfig:
         threads: torch threads; part of the config because the last bits depend on it.
         td3: The numbers of TD3, if it is the learner.
         crossq: The numbers of CrossQ, if it is the learner.
+        sac: The numbers of SAC, if it is the learner.
         resume: Go on with the run in `out`.
         quiet: Show no progress.
     """
@@ -78,6 +80,7 @@ class TrainConfig:
     threads: int = 1
     td3: TD3Config = field(default_factory=TD3Config)
     crossq: CrossQConfig = field(default_factory=CrossQConfig)
+    sac: SACConfig = FAST_SAC
 
     def __post_init__(self) -> None:
         for name in (
@@ -104,7 +107,20 @@ class TrainConfig:
             raise UsageError(f"snapshot {late[0]} is outside the run's {self.steps} steps")
 
     @property
+    def numbers(self) -> CrossQConfig | SACConfig | TD3Config:
+        """Those of the learner."""
+        if self.learner == "sac":
+            return self.sac
+        return self.crossq if self.learner == "crossq" else self.td3
+
+    @property
+    def may_change(self) -> frozenset[str]:
+        """Keys that may differ when a run goes on; runs before there was SAC say nothing of it."""
+        idle = {} if self.learner == "sac" else flatten({"sac": to_json(self.sac)})
+        return RESUME_MAY_CHANGE | frozenset(idle)
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What makes it this run and no other."""
-        values = to_json(self)
-        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
+        left_out = RESUME_MAY_CHANGE | (set() if self.learner == "sac" else {"sac"})
+        return {key: value for key, value in to_json(self).items() if key not in left_out}

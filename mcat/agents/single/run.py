@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mcat.agents.configs import FAST_SAC
 from mcat.agents.runs.claim import claimed_run, has_run
 from mcat.agents.runs.record import saved_config
-from mcat.agents.single.config import RESUME_MAY_CHANGE, TrainConfig
+from mcat.agents.single.config import TrainConfig
 from mcat.config import to_json
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
@@ -55,7 +56,7 @@ def train(
             "train",
             to_json(config),
             resume=resume,
-            may_change=RESUME_MAY_CHANGE,
+            may_change=config.may_change,
             notify=notify,
         ) as claim:
             if claim.going_on:
@@ -81,4 +82,4 @@ def read_config(folder: Path) -> TrainConfig:
         MissingInputError: if the folder holds none.
         DataError: if it is another command's or damaged.
     """
-    return saved_config(folder, "train", TrainConfig)
+    return saved_config(folder, "train", TrainConfig, {"sac": to_json(FAST_SAC)})

@@ -97,7 +97,7 @@ class Trainer:
         agent, acting, sampling, episodes, evaluation = np.random.SeedSequence(config.seed).spawn(5)
         generator = torch.Generator().manual_seed(int(agent.generate_state(1, np.uint64)[0] >> 1))
         sizes = spec.observation_size, spec.action_size
-        self.agent = make_learner(config, *sizes, generator)
+        self.agent = make_learner(config.numbers, *sizes, generator)
         self.replay = Replay(*sizes, config.replay_capacity)
         self.rewards = Rewards(config, self.replay)
         self.rngs = {
@@ -187,9 +187,10 @@ class Trainer:
         rng, size = self.rngs["acting"], self.config.task.spec.action_size
         if self.step <= self.config.start_steps:
             return rng.uniform(-1, 1, size).astype(np.float32)
-        noise = self.config.exploration * rng.standard_normal(size, dtype=np.float32)
-        action: NDArray[np.float32] = self.agent.act(self.episode.obs[np.newaxis])[0] + noise
-        return action.clip(-1, 1)
+        noise = rng.standard_normal((1, size), dtype=np.float32)
+        obs = self.episode.obs[np.newaxis]
+        action: NDArray[np.float32] = self.agent.explore(obs, noise, self.config.exploration)[0]
+        return action
 
     def _learn(self) -> None:
         rng = self.rngs["sampling"]

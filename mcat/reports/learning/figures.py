@@ -13,7 +13,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
-from mcat.agents.meta.algorithm import RANDOM, SHARED
+from mcat.agents.meta.algorithm import RANDOM
 from mcat.paper.experiments import TEST, TEST_SUCCESS, TRAIN, TRAIN_SUCCESS
 from mcat.reports.figures import (
     BLUE,
@@ -32,10 +32,10 @@ from mcat.reports.figures import (
 )
 from mcat.reports.learning.groups import Curve, Group, in_order, short_names
 from mcat.reports.learning.runs import Contexts, LearningRun
-from mcat.reports.learning.sections import paper_value
+from mcat.reports.learning.sections import known_drivers, paper_value
 from mcat.reports.sections import number, share, thousands
 
-_RANDOM, _SHARED = "#E3E3E3", "#A0A0A0"
+_RANDOM, _OWN = "#E3E3E3", ("#A0A0A0", "#6C6C6C")  # the method's own policies
 
 
 def draw_curves(groups: Sequence[Group], title: str, *, success: bool = False) -> bytes:
@@ -104,7 +104,9 @@ def _exact_percent(rate: float) -> str:
 def _draw_paper_lines(
     axes: Axes, groups: Sequence[Group], column: str, text: Callable[[float], str]
 ) -> None:
-    """A line for each setting of the paper that one of the groups has."""
+    """A line for each setting of the paper that a group has; of several methods MCAT's alone."""
+    if len({group.record.method for group in groups}) > 1:  # the table has each method's own
+        groups = [group for group in groups if group.record.method == "mcat"]
     found = dict.fromkeys(paper_value(group, column) for group in groups)
     for printed in filter(None, found):
         axes.axhline(printed.mean, color=INK, lw=1, ls=(0, (5, 4)))
@@ -162,8 +164,9 @@ def draw_drivers(run: LearningRun, title: str) -> bytes:
     """A strip for each task: who drove its episodes; beside it how often, which is the legend."""
     train, shades = run.record.train, _shades(run.record.train)
     names = {task: plain(name, 20) for task, name in short_names(run.record.tasks).items()}
-    colours = {RANDOM: _RANDOM, SHARED: _SHARED} | {task: shades[task] for task in train}
-    drivers = list(colours)
+    drivers = known_drivers(run)
+    greys = dict(zip([d for d in drivers if d not in (RANDOM, *train)], _OWN * 9, strict=False))
+    colours = {d: _RANDOM if d == RANDOM else greys.get(d) or shades[d] for d in drivers}
     ends = np.unique([episode.step for episode in run.episodes])
     strips = np.full((len(train), len(ends)), -1)
     counts = np.zeros((len(train), len(drivers)), dtype=int)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mcat.agents.meta.config import PRESETS
+from mcat.agents.meta.methods.registry import METHODS
 from mcat.agents.runs.record import RunRecord
 from mcat.config import flatten, to_json
 from mcat.errors import MissingInputError, UsageError
@@ -22,11 +22,12 @@ _NO_PART_OF_THE_METHOD = {
     "family", "seed", "steps", "threads", "evaluate_every", "evaluation_episodes", "snapshots",
     "checkpoint_every",
 }  # fmt: skip
+# By the part after the method.
 _NAMES = {
-    "mcat.imitate": "SIL",
-    "mcat.context.contrastive_weight": "contrastive loss",
-    "mcat.credit.kind": "credit",
-    "mcat.selection.margin": "selection margin",
+    "imitate": "SIL",
+    "context.contrastive_weight": "contrastive loss",
+    "credit.kind": "credit",
+    "selection.margin": "selection margin",
 }
 _OFF = (False, None, "none", 0)
 
@@ -88,6 +89,7 @@ def group_runs(runs: Sequence[LearningRun], labels: Sequence[str] = ()) -> tuple
         if run.steps:
             record = run.record
             method = (
+                record.method,
                 record.family,
                 record.tasks,
                 record.preset,
@@ -114,17 +116,21 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _labels(records: Sequence[RunRecord]) -> list[str]:
-    """For each its preset and what was changed in it."""
+    """For each its preset and what was changed in it, with the method if it is not always MCAT."""
     labels = []
     for record in records:
-        preset = PRESETS.get(record.preset)
+        method = METHODS.get(record.method) if record.kind == "metatrain" else METHODS["mcat"]
+        preset = method.presets.get(record.preset) if method else None
         usual = _settings(to_json(preset) if preset else record.config)
         changed = [
-            _words(key, value)
+            _words(key.removeprefix(f"{record.method}."), value)
             for key, value in _settings(record.config).items()
             if key in usual and value != usual[key]
         ]
         labels.append(", ".join([record.preset, *changed]))
+    names = [method.label if (method := METHODS.get(r.method)) else r.method for r in records]
+    if set(names) != {METHODS["mcat"].label}:
+        labels = [f"{name} {label}" for name, label in zip(names, labels, strict=True)]
     uses = Counter((r.family, label) for r, label in zip(records, labels, strict=True))
     return [
         label if uses[record.family, label] == 1 else f"{label} ({record.name})"
@@ -133,7 +139,9 @@ def _labels(records: Sequence[RunRecord]) -> list[str]:
 
 
 def _words(key: str, value: Any) -> str:
-    """A setting for a legend: "no transfer", "delay 100"."""
+    """A setting for a legend: "no transfer", "delay 100", "SIL"."""
+    if key == "imitate" and value is True:
+        return _NAMES[key]
     name = _NAMES.get(key, key.split(".")[-1].replace("_", " "))
     return f"no {name}" if value in _OFF else f"{name} {value}"
 

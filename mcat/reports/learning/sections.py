@@ -239,14 +239,17 @@ def tasks_section(group: Group) -> Section:
 def drivers_section(run: LearningRun, name: str) -> Section:
     """Who acted in the episodes that were learned from."""
     names = short_names(run.record.tasks)
-    drivers = [RANDOM, SHARED, *run.record.train]
+    drivers = known_drivers(run)
     counts = Counter((episode.task, episode.driver) for episode in run.episodes)
     rows = [("on ↓ by →", *(names.get(driver, driver) for driver in drivers))] + [
         (names[task], *(str(counts[task, driver]) for driver in drivers))
         for task in run.record.train
     ]
-    transfers = {pair: n for pair, n in counts.items() if pair[1] not in (RANDOM, SHARED)}
+    transfers = {pair: n for pair, n in counts.items() if pair[1] in run.record.train}
     finding = f"{_of(sum(transfers.values()), len(run.episodes))} driven by a transferred policy"
+    if run.record.method != "mcat":
+        shares = Counter(episode.driver for episode in run.episodes)
+        finding = "Episodes by driver: " + ", ".join(f"{d} {n}" for d, n in shares.items())
     if transfers:
         target, source = max(transfers, key=transfers.__getitem__)
         most = f"{names.get(source, source)} → {names.get(target, target)}"
@@ -255,11 +258,18 @@ def drivers_section(run: LearningRun, name: str) -> Section:
         name=name,
         title=f"Who collected in {run.record.name}",
         reading="One row for each training task, from left to right its episodes: grey where the"
-        " shared policy acted (light: random actions), coloured where the policy of another task"
-        " was transferred. The table counts the same.",
+        " method's own policies acted (light: random actions), coloured where the policy of another"
+        " task was transferred. The table counts the same.",
         finding=finding,
         rows=rows,
     )
+
+
+def known_drivers(run: LearningRun) -> list[str]:
+    """Who may have driven: what the method has, then tasks whose policies MCAT transfers."""
+    if run.record.method == "mcat":
+        return [RANDOM, SHARED, *run.record.train]
+    return list(dict.fromkeys([RANDOM, *(episode.driver for episode in run.episodes)]))
 
 
 def _of(part: int, whole: int) -> str:

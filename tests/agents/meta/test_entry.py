@@ -39,7 +39,7 @@ def go_on(out: Path, changes=(), notify=ignore):
 def point_masses(monkeypatch):
     """`metatrain` itself, with point masses in place of the family's robots."""
     monkeypatch.setattr(TaskSet, "of", staticmethod(lambda family: tiny_task_set()))
-    monkeypatch.setattr(entry, "GOOD_ENOUGH", {})
+    monkeypatch.setattr("mcat.agents.meta.mcat.GOOD_ENOUGH", {})
 
 
 def test_metatrain_in_two_parts_makes_the_run_of_the_trainer(tmp_path, clean, point_masses):  # noqa: F811

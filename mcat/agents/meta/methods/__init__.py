@@ -1,0 +1,1 @@
+"""Methods of meta-training other than MCAT, and the list of all."""

@@ -1,0 +1,186 @@
+"""TD3 or CrossQ whose actor and critics each read what went before (MQL's networks).
+
+The next context is that of the next step, not the present one. Critics share one reader; with plain
+critics actor and critics have slow copies, readers included, that give the targets.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from mcat.agents.configs import CrossQConfig, TD3Config
+from mcat.agents.critics import CriticLosses, NormalisedCritics, TrackedCritics, Values
+from mcat.agents.learner import Batch, Imitation, Learner, Losses
+from mcat.agents.networks import minimise
+from mcat.agents.recurrent import Reader, RecurrentMLP, follow
+from mcat.translator.tensors import Part
+
+
+class RecurrentTD3(Learner):
+    """Networks that read windows, their optimisers, and one `update`.
+
+    Args:
+        states: Length of a state.
+        actions: Length of an action.
+        history: Steps that the networks read.
+        memory: Numbers in a reader's state.
+        config: The hyperparameters, which say whether critics are plain or batch-normalised.
+        generator: Draws the initial weights and the noise of next actions.
+
+    Attributes:
+        reader: The critics'.
+    """
+
+    actor: RecurrentMLP
+    deployed: RecurrentMLP
+
+    def __init__(
+        self,
+        states: int,
+        actions: int,
+        history: int,
+        memory: int,
+        config: TD3Config | CrossQConfig,
+        generator: torch.Generator,
+    ) -> None:
+        self.sizes = states, actions, history, memory
+        row, inputs = actions + 1 + states, states + memory
+        reader = Reader(row, history, memory, generator)
+        actor = RecurrentMLP((inputs, *config.hidden, actions), reader, generator)
+        self.reader = Reader(row, history, memory, generator)
+        layers = inputs + actions, *config.hidden, 1
+        self.twins: NormalisedCritics | TrackedCritics
+        self.actor_target, self.reader_target, deployed = actor, self.reader, actor
+        if isinstance(config, CrossQConfig):
+            self.twins = NormalisedCritics(
+                layers,
+                generator,
+                momentum=config.momentum,
+                action_size=actions,
+                context_size=memory,
+            )
+            deployed = copy.deepcopy(actor).requires_grad_(False)
+        else:
+            self.twins = TrackedCritics(layers, generator, rate=config.target_rate)
+            self.actor_target = copy.deepcopy(actor).requires_grad_(False)
+            self.reader_target = copy.deepcopy(self.reader).requires_grad_(False)
+        super().__init__(actor, self.twins.net, generator, deployed)
+        self.config = config
+        rate = config.learning_rate
+        betas = (config.critic_beta, 0.999) if isinstance(config, CrossQConfig) else (0.9, 0.999)
+        judges = [*self.critics.parameters(), *self.reader.parameters()]
+        self.actor_adam = torch.optim.Adam(actor.parameters(), rate, fused=True)
+        self.critic_adam = torch.optim.Adam(judges, rate, betas=betas, fused=True)
+
+    def update(
+        self,
+        batch: Batch,
+        imitation: Imitation | None = None,
+        weights: Tensor | None = None,
+        pull: float = 0.0,
+    ) -> Losses:
+        """One step on the critics and, every `policy_delay`-th time, on the actor.
+
+        Args:
+            batch: Rows whose observations have windows.
+            imitation: Imitated steps, likewise.
+            weights: `(n, 1)`, what each row counts; None for 1.
+            pull: What the squared distance from the weights at the last `anchor` costs.
+        """
+        obs, action, reward, next_obs, terminal = batch
+        config = self.config
+        if isinstance(config, CrossQConfig):
+            for adam in (self.actor_adam, self.critic_adam):
+                adam.param_groups[0]["lr"] = config.rate(self.updates)
+        next_action = self.smoothed_action(
+            self.actor_target, next_obs, config.target_noise, config.target_noise_clip
+        )
+        with torch.no_grad():
+            after = self.reader_target.read(next_obs)
+        if imitation is not None:
+            imitation = imitation._replace(obs=self.reader.read(imitation.obs))
+        values = self.twins.values(self.reader.read(obs), action, after, next_action, imitation)
+        target = reward + config.discount * (1 - terminal) * values.after.amin(0)
+        losses = _losses(values, target, imitation, weights)
+        minimise(self.critic_adam, losses.total + pull * self._distance(self.critic_adam, pull))
+        self.updates += 1
+        if self.updates % config.policy_delay == 0:
+            self._improve(obs, weights, pull)
+        return losses.report(self._actor_loss)
+
+    def _improve(self, obs: Tensor, weights: Tensor | None, pull: float) -> None:
+        """A step on the actor; what gives targets, or what a user gets, follows."""
+        config = self.config
+        raw = self.actor(obs)[0]
+        with torch.no_grad():
+            seen = self.reader.read(obs)
+        values = self.twins.judge(seen, torch.tanh(raw))
+        cost = 0.0
+        if isinstance(config, CrossQConfig):
+            value, cost = values.amin(0), config.raw_action_cost
+        else:
+            value = values[0]
+        loss = -(value if weights is None else weights * value).mean()
+        distance = pull * self._distance(self.actor_adam, pull)
+        minimise(self.actor_adam, loss + cost * raw.square().mean() + distance)
+        self._actor_loss = loss.detach()
+        self.twins.follow()
+        if isinstance(config, CrossQConfig):
+            follow(self.deployed, self.actor, config.deployed_rate)
+        else:
+            follow(self.actor_target, self.actor, config.target_rate)
+            follow(self.reader_target, self.reader, config.target_rate)
+
+    # --- adapting a copy --------------------------------------------------------------------
+
+    def copied(self, generator: torch.Generator) -> RecurrentTD3:
+        """The same networks with optimisers anew, whose weights are the anchor of `pull`."""
+        new = RecurrentTD3(*self.sizes, self.config, generator)
+        for name, part in new.parts.items():
+            if isinstance(part, torch.nn.Module):
+                own = self.parts[name]
+                assert isinstance(own, torch.nn.Module)
+                part.load_state_dict(own.state_dict())
+        new.updates = self.updates
+        new._anchors = {
+            adam: [p.detach().clone() for p in adam.param_groups[0]["params"]]
+            for adam in (new.actor_adam, new.critic_adam)
+        }
+        return new
+
+    def _distance(self, adam: torch.optim.Adam, pull: float) -> Tensor:
+        """Σ |θ - θ_meta|² of an optimiser's parameters."""
+        if not pull:
+            return torch.zeros(())
+        pairs = zip(adam.param_groups[0]["params"], self._anchors[adam], strict=True)
+        return torch.stack([(own - meta).square().sum() for own, meta in pairs]).sum()
+
+    _anchors: dict[torch.optim.Adam, list[Tensor]]
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """All networks and optimisers."""
+        slow: dict[str, Part] = {"deployed": self.deployed}
+        if isinstance(self.config, TD3Config):
+            slow = {"actor_target": self.actor_target, "reader_target": self.reader_target}
+        return {
+            "actor": self.actor,
+            "actor_adam": self.actor_adam,
+            **slow,
+            **self.twins.parts,
+            "reader": self.reader,
+            "critic_adam": self.critic_adam,
+        }
+
+
+def _losses(
+    values: Values, target: Tensor, imitation: Imitation | None, weights: Tensor | None
+) -> CriticLosses:
+    """The critics' losses, each row counting as much as its weight says."""
+    if weights is None:
+        return values.losses(target, imitation)
+    td = (weights * (values.now - target).square()).sum() / target.shape[-2]
+    return CriticLosses(td, td, torch.zeros(()), torch.zeros(0))
