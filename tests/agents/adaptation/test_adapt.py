@@ -143,8 +143,8 @@ def test_without_real_steps_no_environment_is_touched(tmp_path, monkeypatch, hop
     def refuse(*args, **kwargs):
         raise AssertionError("an environment was made")
 
-    for place in ("mcat.agents.evaluation.TaskVectorEnv",
-                  "mcat.agents.single.episode.TaskVectorEnv", "gymnasium.make"):  # fmt: skip
+    for place in ("mcat.agents.evaluation.lockstep",
+                  "mcat.agents.single.episode.lockstep", "gymnasium.make"):  # fmt: skip
         monkeypatch.setattr(place, refuse)
     settings = config(task=task, evaluation_episodes=None)
     result = adapt(settings, tmp_path / "run", hopper_logs, constant, quiet=True)

@@ -39,7 +39,7 @@ def test_a_clone_does_what_was_done():
         return np.tanh((states[:, :1] - 100) / 5)
 
     logs = one_step_log(act, lambda actions: np.zeros(len(actions)))
-    actor = clone(known_of(logs, None), CONFIG, updates=400, quiet=True)
+    actor = clone(known_of(logs, logs.rewards), CONFIG, updates=400, quiet=True)
     states = np.random.default_rng(1).normal(100, 5, (200, 2))
     assert np.abs(answers(actor, states) - act(states, None)).mean() < 0.05
 
@@ -50,7 +50,7 @@ def test_offline_rl_does_what_paid():
         lambda states, rng: rng.uniform(-1, 1, (len(states), 1)),
         lambda actions: 1 - np.abs(actions[:, 0] - 0.5),
     )
-    known = known_of(logs, None)
+    known = known_of(logs, logs.rewards)
     states = np.random.default_rng(1).normal(100, 5, (200, 2))
     cloned, learned = (
         answers(learn(known, CONFIG, updates=600, quiet=True), states)
@@ -65,7 +65,7 @@ def test_a_seed_gives_one_actor(learn):
     logs = one_step_log(
         lambda states, rng: rng.uniform(-1, 1, (len(states), 1)), lambda actions: actions[:, 0]
     )
-    known = known_of(logs, None)
+    known = known_of(logs, logs.rewards)
     first, again, other = (
         learn(known, CONFIG, updates=5, seed=seed, quiet=True) for seed in (0, 0, 1)
     )

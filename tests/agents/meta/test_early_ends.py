@@ -34,7 +34,8 @@ def counting(*ends, delay=1, **options):
 class Still:
     """A method that rests in the middle, and keeps what it is shown."""
 
-    metrics = ()
+    metrics = phases = ()
+    trials = 0
 
     def __init__(self, tasks):
         self.tasks, self.seen = tasks, []
