@@ -119,6 +119,8 @@ class AdaptConfig:
             raise UsageError("there is one machine: give --env or --live")
         if self.steps and self.task is None and self.live is None:
             raise UsageError("real steps need a machine: name it by --env or --live")
+        if self.task is not None and self.delay != 1:
+            raise UsageError("delay is that of a live machine: a task has its own, --delay")
         if self.live is None and self.live_args:
             raise UsageError("--live-arg is of --live ID")
         if (self.evaluation_episodes or 0) < 0:
