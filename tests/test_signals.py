@@ -22,7 +22,7 @@ COLLECT = "collect --env hopper --horizon 50 --policy random --steps 40000 --wor
 TRANSLATE = "translate --src own-a.h5 --tgt own-b.h5 --quiet --out ab"
 REPRODUCE = "reproduce table1 --row halfcheetah --seeds 0 --work work"
 TRAIN = "train --env hopper --horizon 50 --steps 600 --start-steps 100 --out run"
-ADAPT = ("adapt --logs own-b.h5 --offline-updates 2000 --set learner.hidden=8,8 "
+ADAPT = ("adapt --logs own-b.h5 --offline-updates 800 --set learner.hidden=8,8 "
          "--set batch_size=8 --quiet --out run")  # fmt: skip
 METATRAIN = "metatrain --family halfcheetah-armature --preset smoke"
 
@@ -105,7 +105,7 @@ def test_a_stopped_adaptation_goes_on_exactly(folder):
     expected = policies("run")
     Path("run").rename("clean")
     for number, code in CODES.items():
-        found, line, seconds = signalled(ADAPT, number, "run/checkpoints", delay=0.1)
+        found, line, seconds = signalled(ADAPT, number, "run/checkpoints", delay=0.05)
         assert (found, "the same command with --resume goes on" in line) == (code, True)
         assert seconds < 50
         assert not Path("run/result.json").exists()
