@@ -26,7 +26,7 @@ class AnchoredConfig:
         learning_rate: Of all networks.
         discount: γ.
         target_rate: How far targets follow the networks after a step of the actor.
-        deployed_rate: The same of the actor that a user gets.
+        deployed_rate: The same of the actor that a user gets, which starts as a plain mean.
         target_noise: On next actions.
         target_noise_clip: At most so much of it.
         policy_delay: Critic updates for each of the actor.
