@@ -119,7 +119,7 @@ def test_gradients_reach_only_what_learns():
 
 def test_the_deployed_actor_is_a_mean_of_trained_ones():
     learner = Anchored(3, 2, replace(CONFIG, deployed_rate=0.4, learning_rate=0.1), generator())
-    seen = []
+    seen, wanted = [], torch.zeros(())
     for number in range(4):
         learner.update_near(batch(seed=number), batch().action)
         seen.append(learner.actor.layers[0].detach().clone())
