@@ -98,7 +98,7 @@ def test_the_policy_of_an_adaptation_needs_no_translator(capsys):
 
 
 def test_a_run_is_begun_gone_on_with_or_found_done(capsys):
-    command = f"{CHEETAH} --translator pair --out run"
+    command = f"{CHEETAH} --translator pair --out run"  # the logs say which task it is
     assert mcat(f"{command} --resume", capsys)[0] == 0
     first = load_safetensors("run/policy.safetensors")[0]
     code, _, err = mcat(command, capsys)
@@ -109,6 +109,7 @@ def test_a_run_is_begun_gone_on_with_or_found_done(capsys):
         np.array_equal(first[name], array)
         for name, array in load_safetensors("run/policy.safetensors")[0].items()
     )
+    assert mcat("evaluate run --episodes 1 --quiet", capsys)[0] == 0
     for change, said in (
         ("--seed 1", "seed: 0 there, 1 here"),
         ("--policy mediocre", "policy: "),
@@ -211,6 +212,7 @@ BAD_CALLS = [
     (f"{CHEETAH} --steps 5", 2, "real steps need a machine"),
     (f"{CHEETAH} {TARGET} --live HalfCheetah-v5", 2, "one machine"),
     (f"{CHEETAH} --armature 0.5", 2, "--armature is of --env"),
+    (f"{CHEETAH} {TARGET} --set delay=5", 2, "delay is that of a live machine"),
     (f"{CHEETAH} --live-arg a=1", 2, "--live-arg is of --live"),
     (f"{CHEETAH} {TARGET} --steps -1", 2, "steps must not be negative"),
     (f"{CHEETAH} --baselines", 2, "--baselines needs a simulator"),

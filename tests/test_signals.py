@@ -22,6 +22,8 @@ COLLECT = "collect --env hopper --horizon 50 --policy random --steps 40000 --wor
 TRANSLATE = "translate --src own-a.h5 --tgt own-b.h5 --quiet --out ab"
 REPRODUCE = "reproduce table1 --row halfcheetah --seeds 0 --work work"
 TRAIN = "train --env hopper --horizon 50 --steps 600 --start-steps 100 --out run"
+ADAPT = ("adapt --logs own-b.h5 --offline-updates 800 --set learner.hidden=8,8 "
+         "--set batch_size=8 --quiet --out run")  # fmt: skip
 METATRAIN = "metatrain --family halfcheetah-armature --preset smoke"
 
 
@@ -96,6 +98,20 @@ def test_an_earlier_result_survives_a_signal(folder):
     assert signalled(command, signal.SIGTERM, ".ab.part/new-*", delay=0.2)[0] == 75
     assert {path.name: path.read_bytes() for path in Path("ab").iterdir()} == before
     assert not list(Path().glob(".*"))
+
+
+def test_a_stopped_adaptation_goes_on_exactly(folder):
+    assert finished(ADAPT) == 0
+    expected = policies("run")
+    Path("run").rename("clean")
+    for number, code in CODES.items():
+        found, line, seconds = signalled(ADAPT, number, "run/checkpoints", delay=0.05)
+        assert (found, "the same command with --resume goes on" in line) == (code, True)
+        assert seconds < 50
+        assert not Path("run/result.json").exists()
+        assert finished(f"{ADAPT} --resume") == 0
+        assert_equal(policies("run"), expected)
+        Path("run").rename(f"run-{number}")
 
 
 # ---- in bulk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,6 +218,8 @@ def _run(config: AdaptConfig, out: Path, options: dict[str, Any]) -> AdaptResult
     inputs = known_inputs(
         config, options["logs"], options["policy"], translator, options["source"], notify=notify
     )
+    if config.task is None and config.live is None:
+        config = replace(config, task=inputs.log_task)  # so that its policy says what it is for
 
     def finish(result: AdaptResult) -> None:
         if options["baselines"]:

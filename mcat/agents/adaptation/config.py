@@ -26,7 +26,7 @@ class AnchoredConfig:
         learning_rate: Of all networks.
         discount: γ.
         target_rate: How far targets follow the networks after a step of the actor.
-        deployed_rate: The same of the actor that a user gets.
+        deployed_rate: The same of the actor that a user gets, which starts as a plain mean.
         target_noise: On next actions.
         target_noise_clip: At most so much of it.
         policy_delay: Critic updates for each of the actor.
@@ -119,6 +119,8 @@ class AdaptConfig:
             raise UsageError("there is one machine: give --env or --live")
         if self.steps and self.task is None and self.live is None:
             raise UsageError("real steps need a machine: name it by --env or --live")
+        if self.task is not None and self.delay != 1:
+            raise UsageError("delay is that of a live machine: a task has its own, --delay")
         if self.live is None and self.live_args:
             raise UsageError("--live-arg is of --live ID")
         if (self.evaluation_episodes or 0) < 0:

@@ -120,7 +120,9 @@ class Anchored(Learner):
         self._actor_loss = loss.detach()
         self.target_critics.track(self.critics, config.target_rate)  # type: ignore[arg-type]
         self.target_actor.track(self.actor, config.target_rate)
-        self.deployed.track(self.actor, config.deployed_rate)
+        # At first the plain mean of all actors so far: none of the untrained one stays in it.
+        steps = self.updates // config.policy_delay
+        self.deployed.track(self.actor, max(config.deployed_rate, 1 / steps))
 
     @torch.no_grad()
     def better_of(self, obs: Tensor, first: Tensor, second: Tensor) -> Tensor:

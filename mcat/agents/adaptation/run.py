@@ -12,7 +12,7 @@ from mcat.agents.runs.record import RECORD_FILE
 from mcat.config import require_same, to_json
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
-from mcat.interrupts import Interrupts
+from mcat.interrupts import Interrupts, stopping_at_once
 from mcat.progress import Notify, ignore
 from mcat.safe_io import read_json
 from mcat.types import PolicyFunction
@@ -70,6 +70,7 @@ def adapt(
     from mcat.agents.adaptation.rewards import Rewards
     from mcat.agents.adaptation.trainer import Adapter
 
+    saved = f"stopped, all saved in {out}: the same command with --resume goes on"
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
         machine = _live(config, logs, live)
@@ -92,7 +93,10 @@ def adapt(
                     adapter.restore(notify)
                 claim.write_record()
                 result = adapter.run(stop, quiet=quiet)
-                finish(result)
+                if stop.requested:
+                    raise stop.error(saved)
+                with stopping_at_once(saved):
+                    finish(result)
                 claim.write_result(
                     [result.policy], step=result.step, seconds=adapter.seconds,
                     mean_return=result.mean_return,

@@ -50,7 +50,8 @@ class Tape:
         self._asked, self._width = obs_size + act_size, 2 * obs_size + act_size + 4
         with io_errors(path, "write"):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        self._rows = self._read()
+        self._rows: list[Row] = []
+        self._read()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -107,7 +108,8 @@ class Tape:
             if os.write(self._file, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _read(self) -> list[Row]:
+    def _read(self) -> None:
+        """Take in what is there; a last row that is not whole is completed or dropped."""
         with open_input(self.path) as file:
             data = file.read()
         whole, rest = divmod(len(data) // _BYTES, self._width)
@@ -123,4 +125,3 @@ class Tape:
             start = whole * self._width
             self._rows.append(numbers[start : start + self._asked].copy())
             self.lose()
-        return self._rows

@@ -100,7 +100,7 @@ def test_the_better_of_two_actions_is_what_the_target_critics_say():
 
 
 def test_gradients_reach_only_what_learns():
-    learner = Anchored(3, 2, replace(CONFIG, target_rate=0.0, deployed_rate=0.0), generator())
+    learner = Anchored(3, 2, replace(CONFIG, target_rate=0.0), generator())
     before = {name: [p.clone() for p in part.parameters()] for name, part in learner.parts.items()
               if isinstance(part, nn.Module)}  # fmt: skip
     learner.update_near(batch(), batch().action)
@@ -112,7 +112,20 @@ def test_gradients_reach_only_what_learns():
             for a, b in zip(old, learner.parts[name].parameters(), strict=True)
         )
     }
-    assert changed == {"actor", "critics"}
+    assert changed == {"actor", "critics", "deployed"}  # which follows the actor
+    for left, right in zip(learner.deployed.parameters(), learner.actor.parameters(), strict=True):
+        assert torch.equal(left, right)  # after one step it is a mean of one
+
+
+def test_the_deployed_actor_is_a_mean_of_trained_ones():
+    learner = Anchored(3, 2, replace(CONFIG, deployed_rate=0.4, learning_rate=0.1), generator())
+    seen, wanted = [], torch.zeros(())
+    for number in range(4):
+        learner.update_near(batch(seed=number), batch().action)
+        seen.append(learner.actor.layers[0].detach().clone())
+        # 1 and 1/2 are more than 0.4: the plain mean, without the untrained one.
+        wanted = sum(seen) / len(seen) if number < 2 else 0.6 * wanted + 0.4 * seen[-1]
+        assert torch.allclose(learner.deployed.layers[0], wanted, atol=1e-6)
 
 
 def test_a_folded_actor_takes_observations_as_they_come():
