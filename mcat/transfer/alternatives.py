@@ -21,6 +21,7 @@ from mcat.agents.evaluation import Trial, first_start, run_episodes
 from mcat.agents.networks import MLP
 from mcat.agents.policies.policy import Policy
 from mcat.agents.returns import Returns
+from mcat.datasets import Episodes
 from mcat.datasets.checks import CONSTANT
 from mcat.progress import Stopwatch
 from mcat.provenance import provenance
@@ -50,6 +51,7 @@ def learn_alternatives(
 ) -> dict[str, Policy]:
     """The policies that the target's logs give by themselves, by label.
 
+    Of logs with rewards the better half of the episodes is cloned: nobody would clone what failed.
     One whose learning went astray is left out, and so is offline RL where no reward differs from
     another.
 
@@ -61,11 +63,12 @@ def learn_alternatives(
         labels: Which of them.
     """
     assert target.task is not None
-    known = known_of(target.episodes, target.episodes.rewards)
     found = {}
     for label in labels:
         if label == OFFLINE and not tells_good_from_bad(target):
             continue
+        episodes = better_half(target) if label == CLONED else target.episodes
+        known = known_of(episodes, episodes.rewards)
         actor = LEARNERS[label](known, AnchoredConfig(), updates=updates, seed=seed, quiet=quiet)
         if all(torch.isfinite(parameter).all() for parameter in actor.parameters()):
             metadata = {"learned": label, "made_of": list(target.hashes), "seed": seed}
@@ -76,6 +79,14 @@ def learn_alternatives(
 def tells_good_from_bad(logs: Logs) -> bool:
     """Whether there are rewards, and not always the same one."""
     return logs.has_rewards and bool(np.ptp(logs.episodes.rewards) > CONSTANT)
+
+
+def better_half(logs: Logs) -> Episodes:
+    """The episodes that earned at least the median; all, where no reward differs from another."""
+    if not tells_good_from_bad(logs):
+        return logs.episodes
+    returns = _episode_returns(logs)
+    return logs.episodes.select(np.flatnonzero(returns >= np.median(returns)))
 
 
 def logged_returns(source: Logs, target: Logs) -> tuple[Returns, ...]:

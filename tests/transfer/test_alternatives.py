@@ -9,7 +9,12 @@ from mcat.agents.limits import LIMITS
 from mcat.datasets import EpisodeStore, write_dataset
 from mcat.safe_io import read_json
 from mcat.transfer import alternatives
-from mcat.transfer.alternatives import learn_alternatives, logged_returns, try_alternative
+from mcat.transfer.alternatives import (
+    better_half,
+    learn_alternatives,
+    logged_returns,
+    try_alternative,
+)
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.logs import load_logs
 from mcat.transfer.result import (
@@ -44,6 +49,18 @@ def test_returns_in_logs_are_sums_of_episodes(tmp_path):
     first, second = logged_returns(source, target)
     assert (first.label, first.values) == (LOGGED_SOURCE, (6, 60))
     assert (second.label, second.values) == (LOGGED, (1, -1, 0.5))
+
+
+def test_the_better_half_of_the_episodes_is_cloned(tmp_path):
+    """Returns 1, -1, 0.5 and 3: what earned at least 0.75; of equal ones all."""
+    logs = log(tmp_path / "a.h5", [0, 0, 1, -1, 0, 0, 0.5, 0, 0, 1, 1, 1])
+    better = better_half(logs)
+    assert better.rewards.tolist() == [0, 0, 1, 1, 1, 1]
+    assert np.array_equal(better.observations[:3], logs.episodes.observations[:3])
+    even = log(tmp_path / "bb.h5", [0, 1, 0, 1, 0, 0])
+    assert better_half(even).num_episodes == 2
+    unpaid = log(tmp_path / "ccc.h5", [1, 0, 0, 0, 0, 0], has_rewards=False)
+    assert better_half(unpaid) is unpaid.episodes
 
 
 def test_without_rewards_there_is_a_clone_and_nothing_else(tmp_path):
