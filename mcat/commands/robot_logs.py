@@ -71,9 +71,8 @@ def _with_columns(command: Command) -> Command:
     "import",
     cls=Explained,
     examples=(
-        "mcat dataset import arm.csv --obs q1,q2,dq1,dq2 --act tau1,tau2 --episode run --time t \\",
-        "     --units 'q*=rad,dq*=rad/s,tau*=N·m' --bounds 'tau*=8' --rate 50 --out arm.h5",
-        "mcat dataset import runs/*.parquet --robot arm.toml --out arm.h5",
+        "mcat dataset import arm.csv --obs q1,dq1 --act tau1 --time t --bounds tau1=8 --out arm.h5",
+        "mcat dataset import monday.parquet tuesday.parquet --robot arm.toml --out arm.h5",
     ),
 )
 @click.argument("files", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))

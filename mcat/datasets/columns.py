@@ -116,6 +116,8 @@ class LogColumns:
 def read_card(path: StrPath) -> LogColumns:
     """The columns that a robot card names.
 
+    As in::
+
         episode = "run"
         time = "t"
         time_unit = "ms"          # s if missing

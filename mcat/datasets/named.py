@@ -135,12 +135,13 @@ def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColu
     if time is not None:  # since the first: moments of the Unix clock leave no room for fractions
         known = time[np.isfinite(time)]
         time = (time - (known[0] if len(known) else 0.0)) * columns.seconds
-    episode = one("episode")
-    if episode is None:
-        ends = np.array([count])
-    else:
-        changes = np.flatnonzero(episode[1:] != episode[:-1]) + 1
-        ends = np.append(changes, count)
+    episode, terminals = one("episode"), one("terminal")
+    last = np.zeros(count - 1, dtype=np.bool_)
+    if episode is not None:
+        last = episode[1:] != episode[:-1]
+    elif terminals is not None:
+        last = terminals[:-1] == 1
+    ends = np.append(np.flatnonzero(last) + 1, count)
     return RawLog(
         observations=np.column_stack([table[n] for n in observations]).astype(np.float64),
         actions=np.column_stack([table[n] for n in actions]).astype(np.float64),
@@ -148,7 +149,7 @@ def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColu
         card=columns.card(observations, actions, found),
         time=time,
         rewards=one("reward"),
-        terminals=one("terminal"),
+        terminals=terminals,
         ignored=ignored,
     )
 

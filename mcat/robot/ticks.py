@@ -15,6 +15,8 @@ from mcat.types import AnyPolicy, started
 class Ticks:
     """The ticks of a control loop, and how well they were kept.
 
+    As in::
+
         ticks = Ticks(50)
         for _ in ticks.run(seconds=60):
             send(guard(read()))

@@ -144,6 +144,15 @@ def test_a_column_that_only_looks_like_an_episode_can_be_left_out(log):
     assert store.num_episodes == 1
 
 
+def test_terminal_rows_end_episodes_that_nothing_else_tells_apart(tmp_path):
+    rows = [f"{k},{k / 10},{'True' if k == 3 else 'False'}" for k in range(8)]
+    path = write(tmp_path / "log.csv", rows, header="q,tau,done")
+    columns = with_options(LogColumns(), obs="q", act="tau", terminal="done")
+    store, _, _ = import_logs([path], columns)
+    assert store.lengths.tolist() == [3, 3]
+    assert store.observations[:, 0].tolist() == [0, 1, 2, 4, 5, 6]
+
+
 def test_actions_beyond_their_bounds_are_refused_or_cut(tmp_path):
     log = write(tmp_path / "log.csv", [line("a", 20 * k, k, torque=9.5 - k) for k in range(4)])
     with pytest.raises(DataError, match=r"row 0 has 9\.5 for tau1 in N·m from -8 to 8.*--clip"):
