@@ -329,7 +329,7 @@ def test_bad_input_is_one_clear_line_and_the_right_code(options, code, message, 
 def test_every_option_either_goes_with_resume_or_is_refused(command, capsys):
     """Of the folder's run nothing may change but what the help says; a typing error neither."""
     may_change = {"metatrain": {"steps"}, "train": {"steps", "snapshots"}}[command.name]
-    values = {"--task-set": "1", "--start-steps": "5", "--preset": "cpu"}
+    values = {"--task-set": "1", "--start-steps": "5", "--preset": "cpu", "--env-arg": "x=1"}
     for option in command.params:
         if option.name in may_change | {"resume", "quiet", "as_json", "set"}:
             continue

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mcat.config import read_toml
+from mcat.envs.families import PACKAGED
 from mcat.envs.gym_robots import allow_module, is_gym_id
 from mcat.envs.tasks import Family, Task
 from mcat.errors import DataError, UsageError, short
@@ -111,7 +112,9 @@ def _named(own: Mapping[str, Any], *, inside: bool) -> dict[str, Any]:
 
 
 def _with_own_names(made: Family, where: str | Path) -> Family:
-    """The family, if its tasks can be told apart in files and tables."""
+    """The family, if it and its tasks can be told apart in files and tables."""
+    if made.name in PACKAGED:
+        raise UsageError(f"{where}: {made.name} is a family of mcat's: give yours another name")
     labels = [task.label(*made.varies) for task in made.tasks]
     double = {label for label in labels if labels.count(label) > 1}
     if double:

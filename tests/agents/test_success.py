@@ -46,6 +46,7 @@ class Told:
 
     def __init__(self, steps, lengths):
         self.num_envs, self._steps, self._lengths = len(lengths), steps, np.array(lengths)
+        self.horizon = max(lengths)
 
     def reset(self, **options):
         self._at = 0

@@ -175,6 +175,21 @@ def test_a_number_that_is_none_ends_the_episode_as_diverged():
     assert list(found) == [None]
 
 
+def test_mujocos_silent_restarts_are_found_in_other_robots_too():
+    env = lockstep([Task("HalfCheetah-v5", gear=1000.0), Task("HalfCheetah-v5")])
+    env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        observations, rewards, terminated, truncated, info = env.step(rng.uniform(-1, 1, (2, 6)))
+        if truncated.any():
+            break
+    assert truncated.tolist() == [True, False]
+    assert not terminated.any()
+    assert info["unstable"].tolist() == [True, False]
+    assert rewards[0] == 0
+    assert np.isfinite(observations).all()
+
+
 def test_lockstep_equals_one_by_one_to_the_bit():
     task = Task("Walker2d-v5", mass=1.5, delay=7)
     rng = np.random.default_rng(0)

@@ -71,6 +71,11 @@ MISTAKES = {
     "arguments": (
         'env = "Count-v0"\nvaries = "mass"\ntrain = [1]\narguments = 3', DataError, "is a table"
     ),
+    "a name of ours": (
+        'name = "ant-pair"\nenv = "ant"\nvaries = "damping"\ntrain = [1]',
+        UsageError,
+        "another name",
+    ),
     "a module": ('env = "nowhere:X-v0"\nvaries = "mass"\ntrain = [1]', UsageError, "no module"),
 }  # fmt: skip
 

@@ -34,8 +34,8 @@ from mcat.reports.sections import Section, number, thousands
 _THRESHOLDS = 200
 
 
-def draw(section: Section, comparison: Comparison) -> bytes:
-    """The picture of a section."""
+def draw(section: Section, comparison: Comparison) -> bytes | None:
+    """The picture of a section; None if there is nothing to draw."""
     title = section.finding
     if section.name == "intervals":
         return draw_intervals(comparison, title)
@@ -85,10 +85,16 @@ def draw_intervals(comparison: Comparison, title: str) -> bytes:
     return png(figure)
 
 
-def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> bytes:
-    """A panel for each family with one curve and band for each variant."""
+def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> bytes | None:
+    """A panel for each family with one curve and band for each variant.
+
+    Runs whose episodes end early have steps of their own: a first look that they share may be
+    missing.
+    """
     found = ((family, family.curves(split, axis)) for family in comparison.families)
     curves = [(family, own) for family, own in found if own]
+    if not curves:
+        return None
     figure, panels = new_panels(title, len(curves), 2.6)
     columns = _columns(panels)
     for place, (axes, (family, own)) in enumerate(zip(panels, curves, strict=True)):

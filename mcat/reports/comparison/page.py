@@ -113,12 +113,13 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 
 
 def _draw(found: Sequence[Section], comparison: Comparison) -> dict[str, bytes]:
-    """Section → PNG; empty without matplotlib."""
+    """Section → PNG, where there is something to draw; empty without matplotlib."""
     try:
         from mcat.reports.comparison import figures
     except ImportError:
         return {}
-    return {section.name: figures.draw(section, comparison) for section in found}
+    drawn = {section.name: figures.draw(section, comparison) for section in found}
+    return {name: picture for name, picture in drawn.items() if picture is not None}
 
 
 def _making(comparison: Comparison, about: Sequence[tuple[str, str]]) -> Html:

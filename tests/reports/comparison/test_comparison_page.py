@@ -222,6 +222,12 @@ def drawn(monkeypatch):
     return figures
 
 
+def test_runs_that_share_no_look_are_not_drawn(drawn):
+    """Where episodes end early, each seed has steps of its own, and a short run one look."""
+    runs = [made_up("MCAT", seed, [3], steps=(at,)) for seed, at in enumerate((131, 115))]
+    assert drawn.draw_curves(Comparison(runs=tuple(runs)), "test", "step", "title") is None
+
+
 def test_pictures_show_every_family_and_the_papers_line(drawn):
     runs = [*compared({"MCAT": 1, "half": 0.5}), made_up("half", 7, [3, 4], family="mine")]
     comparison = Comparison(runs=tuple(runs))
