@@ -105,19 +105,12 @@ def _table(rows: Sequence[RowSummary]) -> str:
     shown = [name for name in COLUMNS if any(name in row.cells for row in rows)]
     lines = [["", *(COLUMNS[name] for name in shown), "ours / untranslated", "minutes (ours)"]]
     for row in rows:
-        cells = [_cell(row.cells.get(name), _printed(row, name)) for name in shown]
+        cells = [_cell(row.cells.get(name), row.printed_beside(name)) for name in shown]
         ratio = _ratio(row.cells)
         minutes = f"{row.seconds.get('ours', 0) / 60:.1f}"
         lines.append([row.name, *cells, ratio, minutes])
     return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]),
                                                               *lines[1:]])  # fmt: skip
-
-
-def _printed(row: RowSummary, column: str) -> Numbers | None:
-    """The paper's number by the same rule: it has the best epoch, if ours is there too."""
-    if best_of(column) in row.cells:
-        return None
-    return row.printed.get(column.removesuffix(best_of("")))
 
 
 def _cell(found: Cell | None, printed: Numbers | None) -> str:
