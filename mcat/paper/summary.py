@@ -119,6 +119,12 @@ class RowSummary:
             commits=tuple(sorted({*earlier.commits, *self.commits})),
         )
 
+    def printed_beside(self, column: str) -> Numbers | None:
+        """The paper's number by the same rule: it has the best epoch, if ours is there too."""
+        if best_of(column) in self.cells:
+            return None
+        return self.printed.get(column.removesuffix(best_of("")))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:

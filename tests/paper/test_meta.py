@@ -83,6 +83,8 @@ def test_numbers_at_2m():
     assert [mean(MCAT, family, steps=2 * M) for family in FIVE] == [1914.8, 2071.5, 1771.1, 624.6,
                                                                      281.6]  # fmt: skip
     assert mean(NO_SIL, "ant-cripple", TRAIN) == 97.3
+    assert mean("HiP-BMDP+SIL", "ant-cripple", TRAIN) == 170.9
+    assert mean("MQL", "halfcheetah-armature", TRAIN, 2 * M) == -31.4
     assert mean(CYCLE, "halfcheetah-mass") == 684.7
     assert mean(MCAT, "metaworld-objects", TEST_SUCCESS) == 0.167
     assert mean("PCGrad", "metaworld-objects", TRAIN_SUCCESS) == 0.1
@@ -139,7 +141,10 @@ def test_other_methods_have_their_own_numbers():
     assert printed_for(pearl, TEST, M).mean == 73.2
     assert method_of(pearl) == Method("PEARL", True)
     assert method_of(replace(pearl, config={"mql": {"credit": {"kind": "auto"}}})).name == "MQL"
-    assert method_of(replace(pearl, config={"mql": {"imitate": True}})) is None
+    both = replace(pearl, config={"mql": {"imitate": True}})
+    assert method_of(both) == Method("MQL+SIL", True)
+    assert printed_for(both, TEST, M).mean == 144.3
+    assert printed_for(replace(pearl, config={"pearl": {"imitate": True}}), TEST, M) is None
 
 
 def test_runs_of_one_task_and_of_unknown_presets_have_none():

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mcat.paper.summary import RowSummary, Summary, mean_matrix
+from mcat.paper.summary import RowSummary, Summary, best_of, mean_matrix
 from mcat.reports.figures import new_figure, png, style
 from mcat.reports.translation.figures import draw_heat_map, draw_paths
 from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED
@@ -19,7 +19,9 @@ _COLOURS = {
     UNTRANSLATED: "#D55E00",
     GUESSED: "#CC79A7",
     "cycle": "#009E73",
+    best_of("cycle"): "#8FD1BD",
     "ours": "#0072B2",
+    best_of("ours"): "#8DBBDB",
     "reward-aware": "#56B4E9",
     "cloning": "#E69F00",
     "offline-rl": "#CC79A7",
@@ -53,7 +55,7 @@ def _bars(axes: Axes, row: RowSummary, *, first: bool) -> None:
     style(axes)
     names = [name for name in _COLOURS if name in row.cells]
     for place, name in enumerate(names):
-        cell, printed = row.cells[name], row.printed.get(name)
+        cell, printed = row.cells[name], row.printed_beside(name)
         axes.bar(place, cell.mean, yerr=cell.error, color=_COLOURS[name], width=0.7,
                  ecolor="#333333", capsize=2)  # fmt: skip
         if printed:
@@ -70,7 +72,9 @@ def _legend(figure: Figure, rows: Sequence[RowSummary]) -> None:
     from matplotlib.patches import Patch
 
     shown = [name for name in _COLOURS if any(name in row.cells for row in rows)]
-    handles: list[Any] = [Patch(color=_COLOURS[name], label=name) for name in shown]
+    handles: list[Any] = [
+        Patch(color=_COLOURS[name], label=name.replace("-best", ", best epoch")) for name in shown
+    ]
     handles.append(Line2D([], [], marker="D", linestyle="", markerfacecolor="white",
                           markeredgecolor="black", label="paper"))  # fmt: skip
     figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=8, frameon=False)

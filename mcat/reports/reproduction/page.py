@@ -132,7 +132,7 @@ def _table(rows: Sequence[RowSummary]) -> str:
     lines = [["", *(COLUMNS[name] for name in shown), *last]]
     most = max((len(cell.means) for row in rows for cell in row.cells.values()), default=0)
     for row in rows:
-        cells = [_cell(row.cells.get(name), _printed(row, name), most) for name in shown]
+        cells = [_cell(row.cells.get(name), row.printed_beside(name), most) for name in shown]
         minutes = f"{row.seconds['ours'] / 60:.1f}" if "ours" in row.seconds else ""
         lines.append([row.name, *cells, _ratio(row.cells), _best(row.cells), minutes])
     return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]),
@@ -143,13 +143,6 @@ def _best(cells: dict[str, Cell]) -> str:
     """What to do on the target, if there is a choice; by the mean alone."""
     tried = {name: cells[name].mean for name in _TARGET if name in cells}
     return COLUMNS[max(tried, key=lambda name: tried[name])] if len(tried) > 1 else ""
-
-
-def _printed(row: RowSummary, column: str) -> Numbers | None:
-    """The paper's number by the same rule: it has the best epoch, if ours is there too."""
-    if best_of(column) in row.cells:
-        return None
-    return row.printed.get(column.removesuffix(best_of("")))
 
 
 def _cell(found: Cell | None, printed: Numbers | None, seeds: int) -> str:
