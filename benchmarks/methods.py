@@ -4,10 +4,10 @@
 
 Five tasks with the sizes of a HalfCheetah, preset cpu: 255 rows an update (MQL's with ten steps
 before each), networks of 2 x 256, one thread; ours draws its rows from the replay, the plain ones
-have them ready. Plain is written as one would write it down: `nn.Linear`, one network after another, one
-task after another where tasks have networks of their own (Distral), one backward pass per task
-(PCGrad). `mcat` is MCAT's update of policy and critics with self-imitation; what C, F and H take
-comes on top. They take turns; given is the median CPU time.
+have them ready. Plain is written as one would write it down: `nn.Linear`, one network after
+another, one task after another where tasks have networks of their own (Distral), one backward pass
+per task (PCGrad). `mcat` is MCAT's update of policy and critics with self-imitation; what C, F and
+H take comes on top. They take turns; given is the median CPU time.
 """
 
 from __future__ import annotations
