@@ -202,6 +202,11 @@ class Episodes:
 
         The newest step is last, the transition itself is not included, and steps before the
         episode began are zero.
+
+        Args:
+            indices: Numbers of transitions.
+            k: How many steps.
+            names: Of the columns, such as "actions".
         """
         _, rows, steps = self._locate(indices)
         back = np.arange(-k, 0)
