@@ -136,15 +136,17 @@ def test_mirror_images_are_other_tasks_but_the_unit_stays():
 
 
 def test_other_methods_have_their_own_numbers():
-    config = {"pearl": {"imitate": False, "credit": {"kind": "none"}}}
-    pearl = replace(record(family="ant-damping"), config=config)
+    def run(method, **own):
+        return replace(record("cpu", family="ant-damping"), method=method, config={method: own})
+
+    pearl = run("pearl", imitate=False)
     assert printed_for(pearl, TEST, M).mean == 73.2
     assert method_of(pearl) == Method("PEARL", True)
-    assert method_of(replace(pearl, config={"mql": {"credit": {"kind": "auto"}}})).name == "MQL"
-    both = replace(pearl, config={"mql": {"imitate": True}})
+    assert method_of(run("mql", credit={"kind": "auto"})) == Method("MQL", False)
+    both = run("mql", imitate=True)
     assert method_of(both) == Method("MQL+SIL", True)
     assert printed_for(both, TEST, M).mean == 144.3
-    assert printed_for(replace(pearl, config={"pearl": {"imitate": True}}), TEST, M) is None
+    assert printed_for(run("pearl", imitate=True), TEST, M) is None
 
 
 def test_runs_of_one_task_and_of_unknown_presets_have_none():
