@@ -67,7 +67,7 @@ def baselines(config: AdaptConfig, plain: PolicyFunction | None) -> list[Baselin
         start = min(config.task.horizon, config.steps // 5)
         alone = replace(config, offline_updates=0, log_share=0.0, random_steps=start)
         found.append(Baseline("scratch", alone, None))
-    if plain is not None:
+    if plain is not None and config.steps:
         tuned = replace(config, anchor="policy", learner=clones, log_share=0.0)
         found.append(Baseline("fine-tuned", tuned, plain))
     cloned = replace(config, anchor="logged", learner=clones, steps=0)

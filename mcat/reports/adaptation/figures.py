@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from mcat.reports.adaptation.curves import ADAPTED, Curve
 from mcat.reports.figures import BLUE, COLOURS, GREY, INK, new_figure, plain, png, style
 
@@ -12,7 +14,9 @@ _LINES = ("--", ":", "-.")
 
 
 def draw_curves(curves: Sequence[Curve], title: str) -> bytes:
-    """Return against real steps; what needs none is a level line."""
+    """Return against real steps; what needs none is a level line, or a bar if nothing does."""
+    if all(curve.flat for curve in curves):
+        return _draw_bars(curves, title)
     figure = new_figure(title, 4.2)
     axes = style(figure.add_subplot())
     moving = [curve for curve in curves if not curve.flat]
@@ -26,16 +30,27 @@ def draw_curves(curves: Sequence[Curve], title: str) -> bytes:
         low, high = curve.returns - curve.errors, curve.returns + curve.errors
         axes.fill_between(curve.steps, low, high, color=colour, alpha=0.15, linewidth=0)
     for number, curve in enumerate(flat):
-        own = curve.label == ADAPTED
-        axes.axhline(curve.last, color=BLUE if own else GREY, linestyle=_LINES[number % 3],
-                     linewidth=2.0 if own else 1.3, label=plain(curve.label, 60))  # fmt: skip
+        axes.axhline(curve.last, color=GREY, linestyle=_LINES[number % len(_LINES)], linewidth=1.3,
+                     label=plain(curve.label, 60))  # fmt: skip
     axes.set_xlabel("real steps")
     axes.set_ylabel("mean return")
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.margins(x=0.02, y=0.08)
-    if not moving:
-        axes.set_xticks([])
-        axes.set_xlabel("no real steps")
     figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=8.5, labelcolor=INK)
+    return png(figure)
+
+
+def _draw_bars(curves: Sequence[Curve], title: str) -> bytes:
+    """What was made of logs alone, the best on top."""
+    figure = new_figure(title, 1.2 + 0.38 * len(curves))
+    axes = style(figure.add_subplot(), grid="x")
+    ordered = sorted(curves, key=lambda curve: curve.last)
+    colours = [BLUE if curve.label == ADAPTED else GREY for curve in ordered]
+    errors = [0.0 if np.isnan(curve.errors[-1]) else curve.errors[-1] for curve in ordered]
+    axes.barh(range(len(ordered)), [curve.last for curve in ordered], xerr=errors, color=colours,
+              height=0.6, error_kw={"ecolor": INK, "elinewidth": 1.2})  # fmt: skip
+    axes.set_yticks(range(len(ordered)), [plain(curve.label, 60) for curve in ordered])
+    axes.set_xlabel("mean return")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     return png(figure)

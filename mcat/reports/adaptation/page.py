@@ -46,13 +46,14 @@ def write_page(folder: Path) -> Path:
 def finding(curves: Sequence[Curve]) -> str:
     """What came out, in a sentence."""
     own, *others = curves
-    told = f"After {own.steps[-1]:,.0f} real steps the adapted policy earns {number(own.last)}"
+    when = "Without a real step" if own.flat else f"After {own.steps[-1]:,.0f} real steps"
+    told = f"{when} the adapted policy earns {number(own.last)}"
     if not others:
         return told
     best = max(others, key=lambda curve: curve.last)
     if own.last > best.last:
         return f"{told}, more than any baseline ({best.label}: {number(best.last)})"
-    return f"{told}, and less than this baseline: {best.label}, {number(best.last)}"
+    return f"{told}, not more than a baseline ({best.label}: {number(best.last)})"
 
 
 def _title(record: dict[str, Any]) -> str:

@@ -54,7 +54,8 @@ def test_curves_are_the_runs_own_the_baselines_and_the_policies(tmp_path):
         "After 1,000 real steps the adapted policy earns 90,"
         " more than any baseline (translated: 70)"
     )
-    assert "less than this baseline: adapted, 90" in finding([scratch, own])
+    assert finding([scratch, own]).endswith("earns 20, not more than a baseline (adapted: 90)")
+    assert finding([cloning]) == "Without a real step the adapted policy earns 50"
 
 
 def test_a_live_machine_shows_what_its_own_episodes_earned(tmp_path):
@@ -82,6 +83,15 @@ def test_the_page_needs_no_other_file_and_strangers_words_are_no_markup(tmp_path
     assert not re.findall(r'(?:src|href)="(?!data:)', text)
     assert "<script>" not in text
     assert "mcat adapt &lt;b&gt;" in text
+    assert (run / "adaptation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_logs_alone_has_bars(tmp_path):
+    run = run_folder(tmp_path / "run", {0: 10.0})
+    run_folder(run / "baselines" / "cloning", {0: 50.0})
+    assert (
+        "Without a real step the adapted policy earns 10, not more" in write_page(run).read_text()
+    )
     assert (run / "adaptation.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -126,4 +136,4 @@ def test_baselines_differ_from_the_run_in_what_they_say(tmp_path):
     assert [found[name][1] for name in ("scratch", "logs", "cloning")] == [None] * 3
     assert found["scratch"][0].random_steps == 1000
     without = AdaptConfig(task=TASK, evaluation_episodes=5)
-    assert [item.name for item in baselines(without, None)] == ["logs", "cloning"]
+    assert [item.name for item in baselines(without, act)] == ["logs", "cloning"]
