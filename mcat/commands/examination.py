@@ -198,6 +198,9 @@ def _child(program: str, *arguments: str) -> tuple[int | str, str, str]:
 
 
 def _drawing() -> Finding:
+    if find_spec("mujoco") is None:
+        found = "not looked at: mujoco, which draws, is not installed"
+        return Finding(name="OpenGL", state="missing", found=found, needed_for="render, --video")
     code, out, err = _child(_DRAW)
     if code == 0:
         return Finding(name="OpenGL", state="ok", found=out.strip(), needed_for="render, --video")
