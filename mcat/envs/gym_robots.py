@@ -51,7 +51,7 @@ class Factor(Parameter):
         if not isinstance(value, Mapping):
             return as_number(self.name, value, self.bounds)
         pairs = {
-            str(name).strip(): as_number(f"{self.name} of {name}", factor, self.bounds)
+            str(name).strip(): as_number(f"{self.name} of {short(name)}", factor, self.bounds)
             for name, factor in value.items()
         }
         return tuple(sorted(pairs.items())) or 1.0
@@ -105,7 +105,7 @@ def is_gym_id(name: object) -> bool:
 
 
 def file_safe(text: str) -> str:
-    """JSON as part of a file's name."""
+    """Somebody's text as part of a file's name: no folder of it, nothing that steers a terminal."""
     return re.sub(r"[^\w.-]+", "_", text).strip("_")
 
 
