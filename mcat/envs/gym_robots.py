@@ -199,6 +199,25 @@ def inspected(env_id: str, arguments: tuple[tuple[str, str], ...]) -> Robot:
         env.close()
 
 
+def parts_of(env_id: str) -> dict[str, list[str]]:
+    """The names of bodies, joints and motors that factors and dead motors go by; none if no MuJoCo.
+
+    Raises:
+        UsageError: if it cannot be made.
+    """
+    env = _bare(env_id, ())
+    try:
+        if not _is_mujoco(env):
+            return {}
+        from mcat.envs.physics import names
+
+        kinds = {"bodies": "body", "joints": "joint", "motors": "actuator"}
+        model = env.unwrapped.model  # type: ignore[attr-defined]
+        return {title: [n for n in names(model, kind) if n] for title, kind in kinds.items()}
+    finally:
+        env.close()
+
+
 def make_env(task: Task, **kwargs: Any) -> Env:
     """The environment of such a task: one-dimensional observations, actions in [-1, 1].
 
