@@ -73,6 +73,20 @@ def test_families_in_files_are_shown_checked_and_collected(capsys):
     assert out.splitlines() == [f"d/count-ends_at{n}-delay2.h5" for n in (6, 9, 12)]
 
 
+def test_an_id_shows_what_can_be_changed_in_it(capsys):
+    code, out, _ = mcat("envs show Walker2d-v5", capsys)
+    assert code == 0
+    assert "17 observations, 6 actions in [-1, 1], 1000 steps per episode at most" in out
+    assert "multiplies the damping of joints" in out
+    assert "Bodies: world, torso, thigh, leg, foot, thigh_left, leg_left, foot_left" in out
+    code, out, _ = mcat("envs show tests.count_env:Endless-v0", capsys)
+    assert "3 observations, 1 actions in [-1, 1], unlimited steps" in out
+    assert "Bodies" not in out
+    code, out, _ = mcat("envs show Walker2d-v5 --json", capsys)
+    assert json.loads(out)["parts"]["joints"][-1] == "foot_left_joint"
+    assert json.loads(out)["parameters"]["mass"]["values"] == "a factor, or NAME=FACTOR,…"
+
+
 def test_a_run_is_called_after_its_family_and_evaluated_without_the_file(capsys):
     code, out, _ = mcat("metatrain --family counts.toml --preset smoke --steps 20 --quiet", capsys)
     assert (code, out) == (0, "runs/counts-smoke-seed0\n")

@@ -17,7 +17,7 @@ from mcat.commands.options import (
 )
 from mcat.commands.tables import print_table
 from mcat.envs.families import FAMILIES, family, names_family
-from mcat.envs.gym_robots import is_gym_id
+from mcat.envs.gym_robots import allow_module, inspected, is_gym_id, parts_of
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import CannotCreateError, UsageError, unknown
@@ -52,9 +52,15 @@ def list_envs(as_json: bool, as_markdown: bool) -> None:
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(name: str, as_json: bool) -> None:
-    """Show a robot's parameters or a family's tasks."""
+    """Show a robot's parameters or a family's tasks.
+
+    NAME is a robot, a gymnasium id such as Walker2d-v5 (with the names of its parts), a family,
+    FILE.toml or MODULE:FUNCTION.
+    """
     if name.lower() in ROBOTS:
         _show_robot(ROBOTS[name.lower()], as_json)
+    elif is_gym_id(name):
+        _show_id(name, as_json)
     elif names_family(name):
         _show_family(family(name), as_json)
     else:
@@ -73,6 +79,22 @@ def _show_family(item: Family, as_json: bool) -> None:
         for task in item.split(split)
     ]
     print_table(item.name, rows)
+
+
+def _show_id(env_id: str, as_json: bool) -> None:
+    allow_module(env_id)
+    robot, parts = inspected(env_id, ()), parts_of(env_id)
+    if as_json:
+        click.echo(json.dumps({**_robot_dict(robot), "parts": parts}, indent=2))
+        return
+    click.echo(
+        f"{env_id}: {robot.observation_size} observations, {robot.action_size} actions in [-1, 1],"
+        f" {robot.horizon or 'unlimited'} steps per episode at most"
+    )
+    if parts:
+        print_table(env_id, parameter_rows(robot))
+    for kind, names in parts.items():
+        click.echo(f"{kind.capitalize()}: {', '.join(names) or 'unnamed'}")
 
 
 def _env_id(task: Task) -> str:

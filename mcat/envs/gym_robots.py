@@ -51,7 +51,7 @@ class Factor(Parameter):
         if not isinstance(value, Mapping):
             return as_number(self.name, value, self.bounds)
         pairs = {
-            str(name).strip(): as_number(f"{self.name} of {name}", factor, self.bounds)
+            str(name).strip(): as_number(f"{self.name} of {short(name)}", factor, self.bounds)
             for name, factor in value.items()
         }
         return tuple(sorted(pairs.items())) or 1.0
@@ -105,7 +105,7 @@ def is_gym_id(name: object) -> bool:
 
 
 def file_safe(text: str) -> str:
-    """JSON as part of a file's name."""
+    """Somebody's text as part of a file's name: no folder of it, nothing that steers a terminal."""
     return re.sub(r"[^\w.-]+", "_", text).strip("_")
 
 
@@ -195,6 +195,25 @@ def inspected(env_id: str, arguments: tuple[tuple[str, str], ...]) -> Robot:
         )
     except Exception as error:  # whatever a user's code may raise
         raise UsageError(f"{env_id} does not run: {reason(error)}") from error
+    finally:
+        env.close()
+
+
+def parts_of(env_id: str) -> dict[str, list[str]]:
+    """The names of bodies, joints and motors that factors and dead motors go by; none if no MuJoCo.
+
+    Raises:
+        UsageError: if it cannot be made.
+    """
+    env = _bare(env_id, ())
+    try:
+        if not _is_mujoco(env):
+            return {}
+        from mcat.envs.physics import names
+
+        kinds = {"bodies": "body", "joints": "joint", "motors": "actuator"}
+        model = env.unwrapped.model  # type: ignore[attr-defined]
+        return {title: [n for n in names(model, kind) if n] for title, kind in kinds.items()}
     finally:
         env.close()
 

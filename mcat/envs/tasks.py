@@ -162,7 +162,8 @@ class Task:
         parts = [self.robot if self.own else short_name(self.robot)]
         for name, value in self.params.items():
             if name in self.changes or name in always:
-                parts.append(f"{name}{as_text(value).replace(',', '_').replace('=', '')}")
+                text = as_text(value).replace(",", "_")
+                parts.append(name + (text if self.own else file_safe(text.replace("=", ""))))
         parts += [f"{name}{file_safe(value)}" for name, value in self._arguments]
         if self.delay > 1:
             parts.append(f"delay{self.delay}")

@@ -121,6 +121,15 @@ def test_a_task_in_a_file_imports_nothing(monkeypatch):
     assert "json.tool" in sys.modules
 
 
+def test_what_a_file_says_is_safe_in_names_and_messages():
+    parts = {"mask": ["../../x\x1b[31m"], "mass": {"/etc\x07": 2}, "arguments": {"a": "../b\n"}}
+    label = Task.from_dict({"robot": "Walker2d-v5", "horizon": 5, **parts}).label()
+    assert label == "walker2d-massetc_2-mask.._.._x_31m-a.._b_n"
+    with pytest.raises(UsageError) as caught:
+        Task.from_dict({"robot": "Walker2d-v5", "horizon": 5, "mass": {"\x1b[31m": "x"}})
+    assert str(caught.value).isprintable()
+
+
 def test_a_task_in_a_file_chooses_no_text(monkeypatch):
     """A path to read, say: not before somebody typed the same."""
     description = {"robot": "Count-v0", "arguments": {"fault": "strange"}, "horizon": 5}
