@@ -22,8 +22,8 @@ OF_TRANSFER, OF_RUNS = ("methods", "best_of", "threads", "workers"), ("steps", "
 # And those that say which runs there shall be.
 OF_NEW_RUNS = ("rows", "preset", "transfer_loss", "seeds", "episodes", "steps", "jobs")
 TABLES_HELP = (
-    "\b\nTables of translators (5.1, C.2, C.3, E): table1, heatmaps, rewards, extension.\n"
-    "Tables and figures of runs (5.2, 5.3, C.4, D), each a plan of mcat sweep:\n"
+    "\b\nTables of translators (5.1, C.2, C.3, E):\n  table1, heatmaps, rewards, extension\n\n"
+    "\b\nTables and figures of runs (5.2, 5.3, C.4, D), each a plan of mcat sweep:\n"
     + "\n".join(f"  {name:<15} {found.title}" for name, found in EXPERIMENTS.items())
 )
 
