@@ -23,7 +23,13 @@ from mcat.reports.comparison.statistics import (
 from mcat.reports.comparison.verdict import minus, percent, signed
 from mcat.reports.learning.groups import Group
 from mcat.reports.learning.runs import Array
-from mcat.reports.learning.sections import PAPER_GOALS, PAPER_METHOD, paper_cells, paper_heading
+from mcat.reports.learning.sections import (
+    PAPER_GOALS,
+    PAPER_METHOD,
+    caveat,
+    paper_cells,
+    paper_heading,
+)
 from mcat.reports.sections import Rows, Section, number
 
 PARTS = (0.25, 0.5, 1.0)  # of the steps that all have taken
@@ -71,8 +77,8 @@ def paper_section(comparison: Comparison) -> Section:
         title="What was earned, beside the paper",
         reading=f"Mean returns when all runs of a family had taken equally many steps. {_INTERVALS}"
         " The paper trained for 2M steps: mind how many there are in a row."
-        + f" {SUCCESS}"
-        * goals,
+        + f" {SUCCESS}" * goals
+        + caveat(groups),
         finding="",
         rows=rows,
     )

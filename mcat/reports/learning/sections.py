@@ -66,6 +66,16 @@ def paper_heading(groups: Sequence[Group], when: str) -> str:
     return f"the paper's{' MCAT' * alone}, test {when}"
 
 
+def caveat(groups: Sequence[Group]) -> str:
+    """What to know of other methods' numbers, if there are some."""
+    if all(group.record.method == "mcat" for group in groups):
+        return ""
+    return (
+        " The methods other than MCAT are reimplementations with corrections, not replications of"
+        " the paper's runs."
+    )
+
+
 def _of_mcat(record: RunRecord, column: str) -> float | None:
     if column == TEST:
         return PAPER_TEST_RETURNS.get(record.family)
@@ -198,7 +208,7 @@ def curves_section(groups: Sequence[Group]) -> Section:
         title="How it learns",
         reading="Mean return of evaluation episodes against environment steps, all tasks counted"
         " together. Bold lines are means over seeds with a band of one standard error, thin ones"
-        " single seeds; test tasks are never trained on.",
+        " single seeds; test tasks are never trained on." + caveat(groups),
         finding=finding,
         rows=summary_rows(groups),
     )
