@@ -26,6 +26,7 @@ from mcat.reports.learning.runs import Array
 from mcat.reports.learning.sections import (
     PAPER_COLUMN,
     PAPER_METHOD,
+    caveat,
     learner_note,
     paper_cell,
     paper_cells,
@@ -78,7 +79,8 @@ def paper_section(comparison: Comparison) -> Section:
         reading=f"Mean returns when all runs of a family had taken equally many steps. {_INTERVALS}"
         " The paper's numbers are of that method and delay after the steps named beside them: mind"
         f" how many there are in a row. {learner_note(rows)}".rstrip()
-        + f" {SUCCESS}" * goals,
+        + f" {SUCCESS}" * goals
+        + caveat([as_group(run) for family in comparison.families for run in family.runs]),
         finding="",
         rows=rows,
     )

@@ -50,6 +50,16 @@ def learner_note(rows: Rows) -> str:
     return LEARNER_NOTE if marked else ""
 
 
+def caveat(groups: Sequence[Group]) -> str:
+    """What to know of other methods' numbers, if there are some."""
+    if all(group.record.method == "mcat" for group in groups):
+        return ""
+    return (
+        " The methods other than MCAT are reimplementations with corrections, not replications of"
+        " the paper's runs."
+    )
+
+
 def with_goals(groups: Sequence[Group]) -> list[Group]:
     """Those whose robots have goals, and of which it is known how often they were reached."""
     return [group for group in groups if group.curve(TRAIN_SUCCESS) is not None]
@@ -161,7 +171,8 @@ def curves_section(groups: Sequence[Group]) -> Section:
         reading="Mean return of evaluation episodes against environment steps, all tasks counted"
         " together. Bold lines are means over seeds with a band of one standard error, thin ones"
         " single seeds; test tasks are never trained on. The paper's numbers are of that method"
-        f" after the steps named. {learner_note(rows)}".rstrip(),
+        f" after the steps named. {learner_note(rows)}".rstrip()
+        + caveat(groups),
         finding=finding,
         rows=rows,
     )

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from mcat.agents.meta.algorithm import RANDOM, SHARED, TaskSet
-from mcat.agents.meta.config import PRESETS
+from mcat.agents.meta.methods.registry import METHODS
 from mcat.agents.networks import MLP
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.config import overlay, to_json
@@ -18,7 +18,7 @@ from mcat.translator.networks import mlp
 def write_run(
     folder, *, family="ant-cripple", preset="fast", seed=0, changes=None, horizon=1000,
     evaluations=((5, 100.0, 50.0), (10, 300.0, 200.0)), transfers=((3, 2, 0), (4, 2, 0)),
-    per_task=3,
+    per_task=3, method="mcat", driver=SHARED,
 ):  # fmt: skip
     """A run of 10 iterations; returns its tasks.
 
@@ -26,24 +26,27 @@ def write_run(
         evaluations: Iteration, mean return on train tasks and on test tasks.
         transfers: Iteration, number of the task and of the task whose policy was transferred.
         per_task: Contexts of each task.
+        method: By which it learns.
+        driver: Who acts after random actions where nothing is transferred.
     """
     plain = {"family": family, "seed": seed}
     if family == "ant-cripple":
         plain["mirror"] = False  # with mirror images it has other tasks in each preset
-    config = overlay(PRESETS[preset], plain | (changes or {}))
+    config = overlay(METHODS[method].presets[preset], plain | (changes or {}))
     task_set = TaskSet.of(config.tasks.replace(horizon=horizon))
     folder.mkdir(parents=True)
     names = {"train": list(task_set.train), "test": list(task_set.test)}
     record = {
         "kind": "metatrain",
         "preset": preset,
+        **({} if method == "mcat" else {"method": method}),
         "config": to_json(config),
         "arena": {**names, "horizon": task_set.horizon, "delay": task_set.delay},
     }
     write_json(folder / "run.json", record)
     round_steps = len(task_set.train) * task_set.horizon
     write_csv(folder / "metrics.csv", _metrics(task_set, round_steps, evaluations))
-    write_csv(folder / "episodes.csv", _episodes(task_set, round_steps, transfers))
+    write_csv(folder / "episodes.csv", _episodes(task_set, round_steps, transfers, driver))
     if per_task:
         write_contexts(folder, task_set, np.random.default_rng(seed), per_task)
     return task_set
@@ -64,12 +67,12 @@ def _metrics(task_set, round_steps, evaluations):
         yield iteration * round_steps, iteration, 0.5, train, test, *own
 
 
-def _episodes(task_set, round_steps, transfers):
+def _episodes(task_set, round_steps, transfers, usual):
     yield "step", "iteration", "task", "driver", "return"
     sources = {(iteration, target): source for iteration, target, source in transfers}
     for iteration in range(1, 11):
         for number, task in enumerate(task_set.train):
-            driver = RANDOM if iteration == 1 else SHARED
+            driver = RANDOM if iteration == 1 else usual
             if (iteration, number) in sources:
                 driver = task_set.train[sources[iteration, number]]
             yield iteration * round_steps, iteration, task, driver, 0.5

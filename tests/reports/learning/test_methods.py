@@ -1,0 +1,96 @@
+"""Runs of several methods side by side: their names, the paper's numbers, and who drove."""
+
+import pytest
+
+from mcat.reports.comparison.looks import families_of, paper_return
+from mcat.reports.comparison.results import ComparedRun
+from mcat.reports.learning import figures, page
+from mcat.reports.learning.groups import Group, group_runs
+from mcat.reports.learning.runs import read_run
+from mcat.reports.learning.sections import (
+    curves_section,
+    drivers_section,
+    paper_test_return,
+    paper_value,
+    summary_rows,
+)
+from mcat.reports.sections import number
+from tests.reports.learning.run_folders import write_run
+
+
+def written(folder, method, preset="fast", **more):
+    drivers = {"pearl": "prior", "distral": "own"}
+    write_run(
+        folder, method=method, preset=preset, transfers=(), driver=drivers.get(method, "shared"),
+        **more,
+    )  # fmt: skip
+    return read_run(folder)
+
+
+def test_curves_are_named_after_their_methods(tmp_path):
+    hopper = {"family": "hopper-size"}
+    runs = [
+        written(tmp_path / "a", "mcat", **hopper),
+        written(tmp_path / "b", "pearl", **hopper),
+        written(tmp_path / "c", "pearl", seed=1, **hopper),
+        written(tmp_path / "d", "distral", "cpu", changes={"distral.imitate": True}, **hopper),
+        written(tmp_path / "e", "mql", changes={"mql.credit.kind": "none"}, **hopper),
+    ]
+    groups = group_runs(runs)
+    assert [group.label for group in groups] == [
+        "MCAT fast", "PEARL fast", "Distral cpu, SIL", "MQL fast, no credit"
+    ]  # fmt: skip
+    assert [len(group.runs) for group in groups] == [1, 2, 1, 1]
+    (alone,) = group_runs(runs[:1])
+    assert alone.label == "fast"
+    heading, *rows = summary_rows(groups)
+    assert heading[-1] == "the paper's, test at 2M"
+    assert [row[-1] for row in rows] == [number(x) for x in (1915.0, 1755.8, 1090.9, 1607.5)]
+    assert "reimplementations with corrections, not replications" in curves_section(groups).reading
+    assert summary_rows([alone])[0][-1] == "the paper's MCAT, test at 2M"
+    assert "replications" not in curves_section([alone]).reading
+
+
+PRINTED = [
+    ("pearl", "halfcheetah-mass", {}, 25.9),
+    ("mql", "halfcheetah-armature", {}, -77.9),
+    ("mql", "halfcheetah-armature", {"mql.imitate": True}, 743.5),
+    ("hipbmdp", "ant-cripple", {"hipbmdp.imitate": True}, 215.4),
+    ("distral", "ant-cripple", {"delay": 100}, None),  # not the paper's
+    ("pearl", "ant-cripple", {"pearl.imitate": True}, None),
+    ("pcgrad", "ant-cripple", {}, None),
+]
+
+
+@pytest.mark.parametrize(("method", "family", "changes", "value"), PRINTED)
+def test_the_papers_number_is_that_of_the_method(tmp_path, method, family, changes, value):
+    run = written(tmp_path / "run", method, family=family, changes=changes)
+    group = Group(label="", runs=(run,))
+    assert paper_test_return(group) == value
+    assert paper_return(ComparedRun(run, "x")) == value
+    assert paper_value(group, "eval/success/test") is None
+
+
+def test_scores_are_of_the_papers_mcat_whatever_is_compared(tmp_path):
+    run = written(tmp_path / "run", "pearl")
+    (family,) = families_of([ComparedRun(run, "PEARL")])
+    assert family.paper == 282
+
+
+def test_drivers_are_those_that_there_were(tmp_path):
+    section = drivers_section(written(tmp_path / "run", "pearl"), "drivers")
+    assert section.rows[0] == ("on ↓ by →", "random", "prior")
+    assert section.rows[1][1:] == ("1", "9")
+    assert section.finding == "Episodes by driver: random 4, prior 36"
+
+
+def test_a_page_of_several_methods_is_drawn(tmp_path, monkeypatch):
+    runs = [written(tmp_path / m, m) for m in ("mcat", "pearl", "distral")]
+    found = list(page.write_learning(group_runs(runs), tmp_path / "page", detail=True))
+    assert {path.name for path in found} >= {"drivers-pearl.png", "drivers-distral.png"}
+    text = (tmp_path / "page" / "learning.html").read_text()
+    assert "PEARL fast" in text
+    monkeypatch.setattr(figures, "png", lambda figure: figure)
+    _, test = figures.draw_curves(group_runs(runs), "title").axes
+    told = [text.get_text() for text in test.texts]
+    assert told == ["paper's MCAT at 2M steps: 282"]
