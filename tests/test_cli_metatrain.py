@@ -132,9 +132,9 @@ def test_a_switch_that_changes_nothing_says_so(capsys):
     [
         ("--sil-all", "--sil-all changes nothing: there is no self-imitation"),
         ("--preset cpu --no-sil --set mcat.imitation.clip=1", "--set mcat.imitation.clip changes"),
-        ("--no-transfer --method cycle", "--method changes nothing: without transfer"),
+        ("--no-transfer --translator cycle", "--translator changes nothing: without transfer"),
         ("--no-transfer --margin 0.5", "--margin changes nothing"),
-        ("--method cycle --transfer-loss nll", "--transfer-loss changes nothing: the"),
+        ("--translator cycle --transfer-loss nll", "--transfer-loss changes nothing: the"),
         ("--no-contrastive --set mcat.context.hinge=printed", "without L_cont there is no hinge"),
     ],
 )
