@@ -50,7 +50,7 @@ def main() -> None:
     # A policy that needs no translator, from the same logs and a few hundred real steps. A real
     # adaptation learns for minutes, this one shows the way.
     mcat(f"adapt --logs {target} --translator {OUT}/transfer --env halfcheetah --armature 0.5 "
-         f"--offline-updates 1000 --steps 300 --evaluate-every 100 --out {OUT}/adapt")  # fmt: skip
+         f"--offline-updates 3000 --steps 300 --evaluate-every 100 --out {OUT}/adapt")  # fmt: skip
 
     # One policy for five variants at once; a real run takes an hour, this one shows the way.
     mcat(f"metatrain --preset smoke --out {OUT}/metatrain")
