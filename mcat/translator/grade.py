@@ -122,11 +122,11 @@ class Trust:
 
 RECORDED = {
     "Good trust": (3, 0, 0),
-    "Fair trust": (6, 1, 0),
+    "Fair trust": (7, 1, 0),
     "Limited trust": (1, 0, 4),
-    "Low trust": (1, 1, 1),
+    "Low trust": (3, 2, 1),
 }
-"""Recorded transfers that gained, hardly changed, lost: docs/translator.md lists them."""
+"""Recorded transfers that gained, hardly changed, lost: see docs/translator.md."""
 
 _VERDICTS: dict[Grade, str] = {
     "unknown": "Cannot tell: the models know too little for what they would have to compare.",

@@ -30,6 +30,6 @@ def draw_cases(cases: Sequence[Case], title: str) -> bytes:
         )
     axes.set_xlabel("share of the one-step mismatch that translation removes, from logs alone (%)")
     axes.set_ylabel("change of the return\n(% of what the policy earns at home)")
-    figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, title="grade")
+    figure.legend(loc="outside lower left", frameon=False, fontsize=8.5, ncols=4, title="grade")
     style(axes, grid="both")
     return png(figure)
