@@ -239,3 +239,13 @@ def test_the_reader_is_a_gru_as_its_formulas_say():
         reset, keep = torch.sigmoid(wr + ur), torch.sigmoid(wu + uu)
         state = (1 - keep) * torch.tanh(wc + reset * uc) + keep * state
     assert torch.allclose(reader(windows), state, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_export_says_that_it_cannot(tmp_path, kind):
+    pytest.importorskip("onnx")
+    from mcat.agents.policies.foreign.export import export_onnx
+
+    with pytest.raises(UsageError, match="only those of MCAT can be exported"):
+        export_onnx(MADE[kind](), tmp_path / "policy.onnx")
+    assert not (tmp_path / "policy.onnx").exists()

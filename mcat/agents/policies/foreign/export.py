@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat import __version__
+from mcat.agents.policies.coded_policy import CodedPolicy
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.policies.foreign.imported import ImportedPolicy
 from mcat.agents.policies.policy import Policy
+from mcat.agents.policies.recurrent_policy import RecurrentPolicy
 from mcat.errors import McatError, MissingInputError, UsageError, install
 from mcat.safe_io import StrPath, dump_json, ensure_writable_output, new_file
 from mcat.translator.cycle.spaces import SpacesCycleTranslator
@@ -72,6 +74,8 @@ def export_onnx(
         MismatchError: if the file would do something else than the policy; nothing is written.
         CannotCreateError: if the file exists and `overwrite` is false.
     """
+    if isinstance(policy, CodedPolicy | RecurrentPolicy):
+        raise UsageError("of meta-trained policies only those of MCAT can be exported")
     if not isinstance(policy, Policy | ImportedPolicy | ContextPolicy | TransferredPolicy):
         raise UsageError("only policies of mcat and imported ones can be exported, not code")
     ensure_writable_output(path, overwrite=overwrite)
