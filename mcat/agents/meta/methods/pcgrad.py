@@ -20,9 +20,7 @@ from mcat.agents.meta.methods.coded import Coded
 from mcat.agents.meta.methods.configs import PCGradConfig
 from mcat.agents.meta.methods.maths import project
 from mcat.agents.networks import descend
-from mcat.agents.policies.coded_policy import ActingCodedPolicy
 from mcat.agents.sac import SAC
-from mcat.datasets.views import Episodes
 
 
 class ProjectedSAC(SAC):
@@ -82,12 +80,6 @@ class PCGrad(Coded):
     def unseen(self) -> Tensor:
         """The mean of them: a place that is 0 everywhere was never seen either."""
         return self.codes().mean(0)
-
-    def acting_policy(self, tasks: Sequence[int], trials: Episodes | None) -> ActingCodedPolicy:
-        """The means of SAC's policy; one-hot codes are nothing to look at."""
-        policy = super().acting_policy(tasks, trials)
-        policy.contexts = None
-        return policy
 
     def update(self, batch: Batch, imitation: Imitation | None) -> tuple[Losses, Sequence[Tensor]]:
         """SAC's, with projections."""
