@@ -1,6 +1,6 @@
 """One update of each method of meta-training, ours and in plain PyTorch, in one run.
 
-    python benchmarks/methods.py [--rounds 8] [--updates 20]
+    python benchmarks/methods.py [--rounds 8] [--updates 20] [--preset cpu]
 
 Five tasks with the sizes of a HalfCheetah, preset cpu: 255 rows an update (MQL's with ten steps
 before each), networks of 2 x 256, one thread; ours draws its rows from the replay, the plain ones
@@ -55,9 +55,9 @@ def experience() -> Round:
     return Round(step=TASKS * HORIZON, episodes=episodes, drivers=(RANDOM,) * TASKS)
 
 
-def ours(method: str) -> Updates:
+def ours(method: str, preset: str) -> Updates:
     changes = {f"{method}.start_steps": 0}
-    config = overlay(METHODS[method].presets["cpu"], changes)
+    config = overlay(METHODS[method].presets[preset], changes)
     agent = METHODS[method].make(task_set(), config, np.random.SeedSequence(0))
     for _ in range(2):
         agent.remember(experience())
@@ -297,10 +297,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--updates", type=int, default=20, help="per contender and round")
+    parser.add_argument("--preset", default="cpu", help="another than cpu is not put beside plain")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    runs = {name: ours(name) for name in NAMES} | {f"plain {n}": f() for n, f in PLAIN.items()}
+    runs: dict[str, Callable[[], object]] = {name: ours(name, options.preset) for name in NAMES}
+    beside = PLAIN if options.preset == "cpu" else {}
+    runs |= {f"plain {name}": make() for name, make in beside.items()}
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(options.rounds):
         for name, run in runs.items():
@@ -309,12 +312,13 @@ def main() -> None:
             for _ in range(options.updates):
                 run()
             times[name].append((time.process_time() - started) / options.updates * 1e3)
-    print(f"halfcheetah, {TASKS} tasks, {TASKS * EACH} rows, 1 thread, torch {torch.__version__}")
+    about = f"{TASKS} tasks, preset {options.preset}, 1 thread, torch {torch.__version__}"
+    print(f"halfcheetah, {about}")
     medians = {name: float(np.median(own)) for name, own in times.items()}
     ratios = {}
     for name in NAMES:
         line = f"{name:8} {medians[name]:6.2f} ms  {medians[name] / medians['mcat']:5.2f} x MCAT's"
-        if name in PLAIN:
+        if name in beside:
             ratios[name] = float(np.median(np.divide(times[f"plain {name}"], times[name])))
             line += (
                 f"   plain {medians[f'plain {name}']:6.2f} ms   ours {ratios[name]:.2f} x as fast"

@@ -167,3 +167,23 @@ def test_settings_of_methods_need_no_torch():
         "assert not {'torch', 'mujoco'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("method", ["pearl", "mql"])
+def test_a_run_is_evaluated_after_trials_and_nothing_in_it_changes(method, capsys):
+    few = f"--method {method} {SMALL} --set {method}.start_steps=1000 --out run"
+    code, _, err = mcat(few, capsys)
+    assert code == 0, err
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    command = ["evaluate", "run", "--episodes", "2", "--quiet", "--json"]
+    found = []
+    for _ in range(2):
+        assert run(command) == 0
+        out, err = capsys.readouterr()
+        found.append(json.loads(out))
+        assert ("adapted to each task from the newest checkpoint" in err) == (method == "mql")
+    assert found[0] == found[1]
+    assert [len(item["values"]) for item in found[0]] == [2, 2]
+    assert run([*command, "--best"]) == 0
+    after = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    assert after == before

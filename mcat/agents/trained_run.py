@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mcat.agents.evaluation import Trial, run_episodes
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.evaluation import roll_trials, trial_seeds
 from mcat.agents.policies.coded_policy import CodedPolicy
 from mcat.agents.policies.policy import MetaPolicy, Policy, load_policy
+from mcat.agents.policies.recurrent_policy import RecurrentPolicy
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
 from mcat.datasets.views import Episodes
@@ -20,6 +22,9 @@ from mcat.envs.lockstep import lockstep
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 from mcat.types import AnyPolicy, PolicyFunction
+
+if TYPE_CHECKING:
+    from mcat.agents.meta.methods.mql import MQL
 
 FILMED_STEPS = 150  # 6 seconds
 
@@ -31,11 +36,13 @@ class TrainedRun:
     Attributes:
         tasks: The tasks, by name.
         splits: "train" or "test", by the same names.
+        adapts: The folder of a run of MQL whose last networks are to be adapted to each task.
     """
 
     policy: Policy | MetaPolicy
     tasks: dict[str, Task]
     splits: dict[str, str]
+    adapts: Path | None = None
 
 
 def open_run(folder: Path, split: str = "all", *, best: bool = False) -> TrainedRun:
@@ -63,7 +70,12 @@ def open_run(folder: Path, split: str = "all", *, best: bool = False) -> Trained
     spec = tasks[record.train[0]].spec
     if (policy.observation_size, policy.action_size) != (spec.observation_size, spec.action_size):
         raise DataError(f"{path}: not a policy for {record.family}")
-    return TrainedRun(policy=policy, tasks={name: tasks[name] for name in splits}, splits=splits)
+    return TrainedRun(
+        policy=policy,
+        tasks={name: tasks[name] for name in splits},
+        splits=splits,
+        adapts=folder if isinstance(policy, RecurrentPolicy) and not best else None,
+    )
 
 
 def _tasks(record: RunRecord) -> tuple[Task, ...]:
@@ -99,28 +111,45 @@ def evaluate_run(
         workers: Processes that share the physics; no part of the result.
         quiet: Show no progress.
     """
-    acting = on_tasks(run, seed)
+    acting = on_tasks(run, seed, episodes)
     trials = [Trial(name, acting[name], task) for name, task in run.tasks.items()]
     returns, _ = run_episodes(trials, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
     return returns
 
 
-def on_tasks(run: TrainedRun, seed: int) -> dict[str, AnyPolicy]:
+def on_tasks(run: TrainedRun, seed: int, rows: int) -> dict[str, AnyPolicy]:
     """Who acts on each task: the same, or one that knows by name or by trials which it is.
 
     Args:
         run: What `open_run` gave.
         seed: Of the trials' starts.
+        rows: Episodes in lockstep that each acts in.
     """
-    policy = run.policy
-    if not isinstance(policy, CodedPolicy):
+    policy, names = run.policy, tuple(run.tasks)
+    acting: Callable[[Sequence[int], Episodes | None], PolicyFunction]
+    if isinstance(policy, CodedPolicy):
+        acting, count = partial(_begin, policy, names), policy.trials
+    elif run.adapts is not None:
+        algorithm = _ready(run.adapts)
+        acting, count = algorithm.acting_policy, algorithm.trials
+    else:
         return dict.fromkeys(run.tasks, policy)
-    names, trials = tuple(run.tasks), None
-    if policy.trials:
+    trials = None
+    if count:
         env = lockstep(list(run.tasks.values()))
-        acting = partial(_begin, policy, names)
-        trials = roll_trials(env, acting, trial_seeds(seed, policy.trials))
-    return {name: policy.begin([i], names, trials) for i, name in enumerate(names)}
+        trials = roll_trials(env, acting, trial_seeds(seed, count))
+    return {name: acting([number] * rows, trials) for number, name in enumerate(names)}
+
+
+def _ready(folder: Path) -> MQL:
+    """What was learned in a run of MQL, and what it learned from."""
+    from mcat.agents.meta.methods.mql import MQL
+    from mcat.agents.meta.run import restored
+
+    algorithm = restored(folder)
+    assert isinstance(algorithm, MQL)
+    algorithm.get_ready()
+    return algorithm
 
 
 def _begin(
@@ -137,6 +166,6 @@ def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEP
     """
     from mcat.envs.render import film_sheet
 
-    acting = on_tasks(run, seed)
+    acting = on_tasks(run, seed, 1)
     shown = {name: (task, acting[name]) for name, task in run.tasks.items()}
     film_sheet(shown, path, steps=steps, seed=seed)

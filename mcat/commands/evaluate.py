@@ -214,7 +214,8 @@ def _evaluate_run(
         deployed = open_run(folder, split, best=best)
         output.require_unchanged()
         if read_record(folder).method == "mql":
-            click.echo("note: MQL's policy acts here without adapting to a task first", err=True)
+            how = "as meta-trained" if best else "adapted to each task from the newest checkpoint"
+            click.echo(f"note: the policy of MQL acts {how}", err=True)
     if outcomes is None:
         for task in deployed.tasks.values():
             require_room(task, episodes)

@@ -299,8 +299,13 @@ class MetaTrainer:
         values = to_json(self.config)
         return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
 
-    def restore(self, notify: Notify = ignore) -> None:
-        """Return to the newest sound checkpoint; before the first one the run starts again."""
+    def restore(self, notify: Notify = ignore, *, logs: bool = True) -> None:
+        """Return to the newest sound checkpoint; before the first one the run starts again.
+
+        Args:
+            notify: Told what is odd.
+            logs: Bring the tables to that state too; else nothing in the folder is touched.
+        """
         checkpoint = load_checkpoint(self.checkpoints, self._settings, notify)
         if checkpoint is None:
             if len(list(self.rounds.glob("round-*"))) > 1:  # the first was followed by one
@@ -316,5 +321,5 @@ class MetaTrainer:
                 self.algorithm.remember(old)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.algorithm.load(tensors, state["algorithm"])
-            for name, log in self.logs.items():
+            for name, log in self.logs.items() if logs else ():
                 log.restore(state["logs"][name], notify)

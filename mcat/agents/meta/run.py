@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mcat.agents.limits import require_bearable, require_room
-from mcat.agents.meta.algorithm import TaskSet
+from mcat.agents.meta.algorithm import Algorithm, TaskSet
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.methods.registry import find_method
 from mcat.agents.meta.run_config import RESUME_MAY_CHANGE, RunConfig
@@ -17,7 +17,7 @@ from mcat.agents.runs.claim import Claim, claimed_run, has_run
 from mcat.agents.runs.record import RECORD_FILE, read_record, saved_config
 from mcat.config import differences, to_json
 from mcat.envs.families import FAMILIES, PACKAGED
-from mcat.errors import DataError, UsageError
+from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
 
@@ -100,6 +100,20 @@ def read_config(folder: Path) -> RunConfig:
     except UsageError as error:
         raise DataError(f"{folder / RECORD_FILE}: {error}") from error
     return saved_config(folder, "metatrain", kind)
+
+
+def restored(folder: Path, notify: Notify = ignore) -> Algorithm:
+    """The method of a run as its newest checkpoint has it; nothing in the folder is touched.
+
+    Raises:
+        MissingInputError: if the folder holds no such run, or no checkpoint yet.
+        DataError: if it is damaged.
+    """
+    trainer = _trainer(read_config(folder), folder)
+    trainer.restore(notify, logs=False)
+    if not trainer.iteration:
+        raise MissingInputError(f"{folder} has no checkpoint yet: let the run go on")
+    return trainer.algorithm
 
 
 def _require_method(out: Path, method: str) -> None:

@@ -90,7 +90,8 @@ class CodedPolicy:
         else:
             known = dict(zip(self.tasks, self.codes, strict=True))
             codes = torch.stack([known.get(name, self.unseen) for name in names])
-        return ActingCodedPolicy(self.actor, codes[torch.as_tensor(tasks)])
+        own = codes[torch.as_tensor(tasks)]
+        return ActingCodedPolicy(self.actor, own, inferred=self.inference is not None)
 
     def arrays(self) -> Arrays:
         """All weights, by the names they have in a file."""
@@ -181,14 +182,15 @@ class ActingCodedPolicy:
     Args:
         actor: Maps states with codes to raw actions.
         codes: `(rows, code)`, or `(1, code)` for any number of rows.
+        inferred: Whether the codes were found in trials.
 
     Attributes:
-        contexts: The codes of the rows; None if there is nothing in them.
+        contexts: The codes of the rows; None if they are from a table, where nothing was found.
     """
 
-    def __init__(self, actor: MLP, codes: Tensor) -> None:
+    def __init__(self, actor: MLP, codes: Tensor, *, inferred: bool = False) -> None:
         self._actor, self._codes = actor, codes.detach()
-        self.contexts = self._codes if codes.shape[1] else None
+        self.contexts = self._codes if inferred else None
 
     @torch.no_grad()
     def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:

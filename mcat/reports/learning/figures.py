@@ -177,7 +177,7 @@ def draw_drivers(run: LearningRun, title: str) -> bytes:
             counts[row, kind] += 1
 
     figure = new_figure(title, 1.6 + 0.32 * len(train))
-    strip, table = figure.subplots(1, 2, width_ratios=(16, len(drivers)), sharey=True)
+    strip, table = figure.subplots(1, 2, width_ratios=(16, max(4, len(drivers))), sharey=True)
     strip.pcolormesh(
         np.concatenate(([0], ends)), np.arange(len(train) + 1) - 0.5,
         np.ma.masked_less(strips, 0), cmap=ListedColormap(list(colours.values())),

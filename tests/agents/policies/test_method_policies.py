@@ -249,3 +249,11 @@ def test_export_says_that_it_cannot(tmp_path, kind):
     with pytest.raises(UsageError, match="only those of MCAT can be exported"):
         export_onnx(MADE[kind](), tmp_path / "policy.onnx")
     assert not (tmp_path / "policy.onnx").exists()
+
+
+def test_contexts_are_what_was_found_out():
+    """Codes of a table say nothing of what was seen: equal ones of unseen tasks would scatter."""
+    assert coded().begin([0, 1], TASKS).contexts is None
+    trials = episodes((0, 1, 0, 1))
+    acting = inferring().begin([0, 1, 1], TASKS, trials)
+    assert torch.equal(acting.contexts, inferring().inference.codes(2, trials)[[0, 1, 1]])

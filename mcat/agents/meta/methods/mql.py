@@ -175,6 +175,11 @@ class MQL(MultiTask):
             members.append((np.flatnonzero(np.asarray(tasks) == task), acting))
         return Together(members)
 
+    def get_ready(self) -> None:
+        """Make what adapting needs and a checkpoint has not, for a run that was only restored."""
+        if self.experience.warm:
+            self.experience.begin()
+
     @property
     def policy(self) -> RecurrentPolicy:
         """The meta-trained actor."""

@@ -203,7 +203,7 @@ def test_a_strong_pull_keeps_a_copy_where_it_started_and_none_lets_it_go():
         for number in range(60):
             copy.update(windows(seed=number), weights=torch.ones(12, 1), pull=pull)
         pairs = zip(learner.actor.parameters(), copy.actor.parameters(), strict=True)
-        return float(sum((a - b).square().sum() for a, b in pairs))
+        return sum((a - b).detach().square().sum() for a, b in pairs).item()
 
     free, held = distance(0.0), distance(1e4)
     assert held < free / 10
