@@ -129,7 +129,7 @@ def reproduce(
     with stopping_at_once(
         f"stopped: finished logs and translators are kept in {work}; the same command goes on"
     ):
-        from mcat.paper.run import ReproduceConfig
+        from mcat.paper.config import ReproduceConfig
         from mcat.paper.run import reproduce as run
         from mcat.reports.reproduction.page import require_writable, write_reproduction
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from mcat.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from mcat.paper.run import ReproduceConfig, reproduce
+    from mcat.paper.config import ReproduceConfig
+    from mcat.paper.run import reproduce
     from mcat.paper.tables import TABLES
 
 __all__ = [
@@ -19,10 +20,8 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "run": (
-            "ReproduceConfig",
-            "reproduce",
-        ),
+        "config": ("ReproduceConfig",),
+        "run": ("reproduce",),
         "tables": ("TABLES",),
     },
 )

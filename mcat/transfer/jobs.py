@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.evaluation import Paths, Trial, first_start, run_episodes
 from mcat.agents.meta.config import GOOD_ENOUGH
-from mcat.agents.policies.names import find_source_policy, source_policy_name
 from mcat.agents.policies.policy import Policy
 from mcat.agents.returns import Returns
 from mcat.datasets.cards import Card
-from mcat.errors import UsageError
 from mcat.progress import Stopwatch
 from mcat.transfer.alternatives import learn_alternatives, logged_returns
 from mcat.transfer.config import TransferConfig, alternative_updates
@@ -24,6 +21,13 @@ from mcat.transfer.deploy import Transferred, trials_on
 from mcat.transfer.logs import Logs, describe
 from mcat.transfer.looks import Looks
 from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, Contexts, ReturnMatrix
+from mcat.transfer.source_policies import (
+    SourcePolicy,
+    require_use,
+    source_policy,
+    task_policies,
+    told,
+)
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.configs import ContextConfig
 from mcat.translator.cycle.pair import fit_cycle
@@ -39,14 +43,6 @@ from mcat.types import PolicyFunction
 PAIR_CUTS = {"halfcheetah": 0.056, "ant": 0.25}
 SCATTER = 500  # actions shown before and after translation
 CONTEXTS = 200  # contexts shown per task
-
-
-class SourcePolicy(NamedTuple):
-    """A task's policy, None if there is none, and why it is not run, if so."""
-
-    name: str
-    function: PolicyFunction | None
-    skipped: str | None
 
 
 @dataclass(kw_only=True)
@@ -85,15 +81,15 @@ def translate_pair(
     guess = None
     if config.map is not None:
         guess = find_correspondence(config.map, source.sizes, target.sizes)
-    policy = _source_policy(config, source, target)
+    policy = source_policy(config, source, target)
     trusts = guess is None and config.method == "ours"
-    _require_use(config, [policy], used=policy.function is not None and trusts)
+    require_use(config, [policy], used=policy.function is not None and trusts)
     looks = None
     if config.best_of and policy.function and not policy.skipped and target.task:
         looks = Looks(policy.function, target.task, config, workers)
     with timings.time("fit"):
         translator = _fit_pair(config, source, target, guess, looks, quiet=quiet)
-    found = Found(translator=translator, policy=policy.name, skipped=_told([policy]))
+    found = Found(translator=translator, policy=policy.name, skipped=told([policy]))
     if looks is not None:
         found.looks = tuple(looks.means)
         timings.seconds["looks"] = looks.seconds
@@ -194,52 +190,6 @@ def _with_cut(context: ContextConfig, logs: Logs, cuts: dict[str, float]) -> Con
     return replace(context, cut_below=cuts.get(logs.task.robot, 0.0) if logs.task else 0.0)
 
 
-def _source_policy(
-    config: TransferConfig, source: Logs, target: Logs | None = None
-) -> SourcePolicy:
-    """The policy to transfer, found before training; without `target` to whatever target.
-
-    Raises:
-        UsageError: if one was named that does not exist or fit.
-    """
-    own_robots = [logs.files[0] for logs in (source, target) if logs and logs.task is None]
-    name, function, skipped = config.policy or "none", None, None
-    if source.task is not None:
-        name = source_policy_name(config.policy, source.task, target.task if target else None)
-        try:
-            function = find_source_policy(name, source.task, np.random.default_rng(config.seed))
-        except UsageError as error:
-            if config.policy is not None:
-                raise
-            skipped = str(error)
-    if own_robots:
-        skipped = (
-            f"mcat cannot simulate the machine of {own_robots[0]}; run a"
-            " TransferredPolicy on the machine itself"
-        )
-    if config.episodes == 0:
-        skipped = "--episodes 0"
-    return SourcePolicy(name, function, skipped)
-
-
-def _require_use(
-    config: TransferConfig, policies: Sequence[SourcePolicy], *, used: bool = False
-) -> None:
-    """Refuse a policy that would neither be run nor, otherwise, `used`."""
-    reasons = [policy.skipped for policy in policies]
-    if config.policy is not None and all(reasons) and not used:
-        raise UsageError(f"leave out --policy, which would not be used: {reasons[0]}")
-
-
-def _told(policies: Sequence[SourcePolicy]) -> str | None:
-    """Why episodes were not run, in one line."""
-    reasons = list(dict.fromkeys(policy.skipped for policy in policies if policy.skipped))
-    if not reasons:
-        return None
-    whose = "" if all(policy.skipped for policy in policies) else " with some of the policies"
-    return f"no episodes were run{whose}: {'; '.join(reasons)}"
-
-
 def _untranslated(
     policy: PolicyFunction, guess: Correspondence | None, source: Logs, target: Logs
 ) -> PolicyFunction:
@@ -263,8 +213,8 @@ def translate_many(
     config: TransferConfig, logs: Sequence[Logs], timings: Stopwatch, *, workers: int, quiet: bool
 ) -> Found:
     """Fit one translator between all tasks and find out what it is worth."""
-    policies = _task_policies(config, logs)
-    _require_use(config, policies)
+    policies = task_policies(config, logs)
+    require_use(config, policies)
     with timings.time("fit"):
         translator = fit_many(
             [item.episodes for item in logs],
@@ -288,30 +238,10 @@ def translate_many(
     return Found(
         translator=translator.with_cards(*_cards(logs)),
         policy=policies[0].name,
-        skipped=_told(policies),
+        skipped=told(policies),
         matrix=_matrix([machine.name for machine in describe(logs)], cells, returns),
         contexts=_contexts(translator, logs, np.random.default_rng(config.seed)),
     )
-
-
-def _task_policies(config: TransferConfig, logs: Sequence[Logs]) -> list[SourcePolicy]:
-    """Each task's own policy, where there is one.
-
-    Raises:
-        UsageError: if one was named that no task has.
-    """
-    if config.policy is not None and Path(config.policy).is_file():
-        raise UsageError("several tasks need a policy each: name good, mediocre or scripted")
-    policies, missing = [], []
-    for item in logs:
-        try:
-            policies.append(_source_policy(config, item))
-        except UsageError as error:
-            missing.append(error)
-            policies.append(SourcePolicy(str(config.policy), None, str(error)))
-    if len(missing) == len(logs):
-        raise missing[0]
-    return policies
 
 
 def _matrix_trials(

@@ -17,7 +17,8 @@ from mcat.envs.families import family
 from mcat.envs.tasks import Task
 from mcat.errors import McatError, UsageError
 from mcat.paper import run as module
-from mcat.paper.run import ReproduceConfig, reproduce
+from mcat.paper.config import ReproduceConfig
+from mcat.paper.run import reproduce
 from mcat.paper.summary import Cell, RowSummary, Summary
 from mcat.paper.tables import TABLES, Log, Row, Table
 from mcat.reports.reproduction.page import _table, write_reproduction

@@ -12,7 +12,8 @@ import pytest
 from mcat.datasets import write_dataset
 from mcat.errors import CannotCreateError, StorageError
 from mcat.paper import run as reproducing
-from mcat.paper.run import ReproduceConfig, reproduce
+from mcat.paper.config import ReproduceConfig
+from mcat.paper.run import reproduce
 from mcat.paper.tables import TABLES, Row, Table
 from mcat.reports.translation.page import write_page
 from mcat.safe_io import dump_json, read_json
