@@ -143,7 +143,7 @@ def test_own_logs_need_no_simulator_and_replace_an_earlier_result(made, capsys, 
     assert translator.translate(np.zeros((4, 3)), np.zeros((4, 2))).shape == (4, 2)
     code, _, err = mcat("evaluate --translator mine --env push", capsys)
     assert code == 2
-    assert "from Python" in err
+    assert "is for own-b and does not fit push: 3 observations" in err
 
 
 def test_evaluate_agrees_with_translate(capsys):

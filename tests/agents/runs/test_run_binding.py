@@ -30,7 +30,7 @@ def point_masses():
     """`metatrain` itself, with point masses in place of the family's robots."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TaskSet, "of", staticmethod(lambda family: tiny_task_set()))
-        patch.setattr(entry, "GOOD_ENOUGH", {})
+        patch.setattr("mcat.agents.meta.mcat.GOOD_ENOUGH", {})
         patch.setattr(test_loop.safe_io, "flush_to_disk", lambda path: None)
         yield
 
