@@ -30,14 +30,10 @@ def main() -> None:
 
     mcat("envs show ant-cripple")
     mcat(f"render --gallery --out {OUT}/robots.png", optional=True)
-    mcat(
-        f"render --env push --policy scripted --steps 80 --width 240 "
-        f"--height 240 --out {OUT}/push.gif",
-        optional=True,
-    )
+    mcat(f"render --env push --policy scripted --steps 80 --width 240 --height 240 "
+         f"--out {OUT}/push.gif", optional=True)  # fmt: skip
 
-    # Logs of two machines: a cheetah with its good policy, and the same cheetah with sluggish
-    # joints, on which that policy is to be used.
+    # Logs of two machines: a cheetah with its good policy, and the same with sluggish joints.
     source, target = (OUT / f"halfcheetah-armature{a}.h5" for a in (0.1, 0.5))
     mcat(f"collect --env halfcheetah --armature 0.1 --policy good --noise 0,0.3 --steps 20000 "
          f"--out {source}")  # fmt: skip
@@ -47,10 +43,9 @@ def main() -> None:
     mcat(f"translate --src {source} --tgt {target} --preset quick --episodes 20 "
          f"--out {OUT}/transfer")  # fmt: skip
 
-    # A policy that needs no translator, from the same logs and a few hundred real steps. A real
-    # adaptation learns for minutes, this one shows the way.
+    # A policy that needs no translator, from the same logs and a few hundred real steps.
     mcat(f"adapt --logs {target} --translator {OUT}/transfer --env halfcheetah --armature 0.5 "
-         f"--offline-updates 3000 --steps 300 --evaluate-every 100 --out {OUT}/adapt")  # fmt: skip
+         f"--steps 500 --evaluate-every 250 --out {OUT}/adapt")  # fmt: skip
 
     # One policy for five variants at once; a real run takes an hour, this one shows the way.
     mcat(f"metatrain --preset smoke --out {OUT}/metatrain")
@@ -66,9 +61,10 @@ def main() -> None:
         if path.suffix in (".gif", ".h5", ".html", ".png") or path.name.startswith("policy"):
             print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
     print(f"Open {OUT}/transfer/report.html for what the transfer and its alternatives earn, and")
-    print(f"{OUT}/adapt/report.html for what real steps add to it; see also")
-    print(f"{OUT}/metatrain/plots/learning.html for what a meta-training run shows.")
-    print(f"{OUT}/sweep/report/report.html compares two of them.")
+    print(
+        f"{OUT}/adapt/report.html for what real steps add; {OUT}/metatrain/plots/learning.html is"
+    )
+    print(f"of a meta-training run, and {OUT}/sweep/report/report.html compares two of them.")
 
 
 if __name__ == "__main__":

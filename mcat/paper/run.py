@@ -170,7 +170,6 @@ def _make(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:
     folder = _folder(work.config, work.folder, row, method, seed)
     while not is_file(folder / RESULT_FILE):
         try:
-            work.notify(f"{work.config.table}: {row.name}, {method}, seed {seed}")
             (_try if method in ALTERNATIVES else _translate)(work, row, method, seed, folder)
         except BusyError as busy:
             what = "waiting" if wait else "left to it"
@@ -188,9 +187,11 @@ def _try(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
     """What the target's logs give by themselves."""
     from mcat.transfer.alternatives import try_alternative
 
+    targets = [str(_log(work, log)) for log in row.targets(work.config.preset)]
+    work.notify(f"{work.config.table}: {row.name}, {method}, seed {seed}")
     try_alternative(
         ALTERNATIVES[method],
-        [str(_log(work, log)) for log in row.targets(work.config.preset)],
+        targets,
         folder,
         preset=work.config.preset,
         episodes=work.config.episodes,
@@ -226,6 +227,7 @@ def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> N
         seed=seed,
         threads=config.threads,
     )
+    work.notify(f"{config.table}: {row.name}, {method}, seed {seed}")
     translate(settings, folder, quiet=work.quiet, workers=work.workers)
 
 
