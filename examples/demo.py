@@ -45,7 +45,7 @@ def main() -> None:
 
     # A policy that needs no translator, from the same logs and a few hundred real steps.
     mcat(f"adapt --logs {target} --translator {OUT}/transfer --env halfcheetah --armature 0.5 "
-         f"--steps 500 --evaluate-every 250 --out {OUT}/adapt")  # fmt: skip
+         f"--steps 300 --evaluate-every 100 --out {OUT}/adapt")  # fmt: skip
 
     # One policy for five variants at once; a real run takes an hour, this one shows the way.
     mcat(f"metatrain --preset smoke --out {OUT}/metatrain")
@@ -60,11 +60,9 @@ def main() -> None:
     for path in sorted(OUT.rglob("*")):
         if path.suffix in (".gif", ".h5", ".html", ".png") or path.name.startswith("policy"):
             print(f"  {path}  ({path.stat().st_size / 1e6:.1f} MB)")
-    print(f"Open {OUT}/transfer/report.html for what the transfer and its alternatives earn, and")
-    print(
-        f"{OUT}/adapt/report.html for what real steps add; {OUT}/metatrain/plots/learning.html is"
-    )
-    print(f"of a meta-training run, and {OUT}/sweep/report/report.html compares two of them.")
+    print(f"Open {OUT}/transfer/report.html (what translating and its alternatives earn), and")
+    print(f"{OUT}/adapt/report.html (what real steps add). {OUT}/metatrain/plots/learning.html")
+    print(f"is of a meta-training run; {OUT}/sweep/report/report.html compares two of them.")
 
 
 if __name__ == "__main__":

@@ -184,7 +184,8 @@ def test_a_run_is_filmed():
 
 BAD_CALLS = [
     ("plot", 2, "Missing argument 'RUN...'"),
-    ("plot nowhere", 66, "nowhere is no run of mcat metatrain or mcat train or mcat adapt: it has no run.json"),
+    ("plot nowhere", 66, "nowhere is no run of mcat metatrain or mcat train or mcat adapt: it has"
+                         " no run.json"),
     ("plot file", 66, "file is no run"),
     ("plot good notes", 66, "notes is no run"),
     ("plot other-kind", 65, "not the record of a run of mcat metatrain"),

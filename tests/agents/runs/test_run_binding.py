@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mcat.agents.meta import run as entry
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.run import metatrain
 from mcat.agents.meta.run import read_config as read_meta_config
