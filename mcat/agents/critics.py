@@ -16,9 +16,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from mcat.agents.learner import Imitation, Losses
-from mcat.agents.networks import MLP, draw_weights, parameter_shapes
+from mcat.agents.networks import MLP, draw_weights, in_pairs, parameter_shapes
 from mcat.translator.tensors import Part
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -197,10 +198,10 @@ class NormalisedCritics(Critics["NormalisedMLP"]):
         imitation: Imitation | None = None,
     ) -> Values:
         """One pass over both halves; imitated rows by themselves, under the running averages."""
-        self.net.train()
+        self.net.training = True
         rows = torch.cat((self.rows(obs, action), self.rows(next_obs, next_action)), -2)
         now, after = self._apply(self.net, rows).tensor_split((obs.shape[-2],), -2)
-        self.net.eval()
+        self.net.training = False
         imitated = now[..., :0, :]
         if imitation is not None:  # rows of another kind, which must not touch the statistics
             imitated = self.judge(imitation.obs, imitation.action)
@@ -208,7 +209,8 @@ class NormalisedCritics(Critics["NormalisedMLP"]):
 
     def judge(self, obs: Tensor, action: Tensor) -> Tensor:
         """The values of actions that the actor chose, under the running averages."""
-        return self._apply(self.net.eval(), self.rows(obs, action))
+        self.net.training = False
+        return self._apply(self.net, self.rows(obs, action))
 
     def rows(self, obs: Tensor, action: Tensor) -> Tensor:
         """What the critics see: state, action, context."""
@@ -257,17 +259,26 @@ class NormalisedMLP(nn.Module):
         """Map `(n, in)`, or `(tasks, n, in)`, to `(members * tasks, n, out)`."""
         x = x.view(self.tasks, *x.shape[-2:])
         normalised, as_is = x.tensor_split((self._normalised,), dim=-1)
-        out = torch.cat((_side_by_side(self.norms[0], normalised), as_is), -1)
+        first, *norms = self.norms
+        out = torch.cat((self._normalise(first, normalised), as_is), -1)
         out = out.expand(self.members, *out.shape).flatten(0, 1)
-        for norm, weight, bias in zip(
-            self.norms[1:], self.layers[:-2:2], self.layers[1:-2:2], strict=True
-        ):
-            out = _side_by_side(norm, torch.baddbmm(bias, out, weight.mT).relu_())
-        return torch.baddbmm(self.layers[-1], out, self.layers[-2].mT)
+        *hidden, (weight, bias) = in_pairs(self.layers)
+        for norm, (inner, shift) in zip(norms, hidden, strict=True):
+            out = self._normalise(norm, torch.baddbmm(shift, out, inner.mT).relu_())
+        return torch.baddbmm(bias, out, weight.mT)
 
-
-def _side_by_side(norm: nn.Module, x: Tensor) -> Tensor:
-    """Normalise `(networks, n, width)` as one table of `n` rows."""
-    networks, rows, width = x.shape
-    table: Tensor = norm(x.transpose(0, 1).reshape(rows, networks * width))
-    return table.view(rows, networks, width).transpose(0, 1)
+    def _normalise(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """Normalise `(networks, n, width)` as one table of `n` rows."""
+        assert isinstance(norm, nn.BatchNorm1d)
+        networks, rows, width = x.shape
+        table = functional.batch_norm(
+            x.transpose(0, 1).reshape(rows, networks * width),
+            norm.running_mean,
+            norm.running_var,
+            norm.weight,
+            norm.bias,
+            self.training,  # not the norms': to switch all of them costs 4 % of an update
+            norm.momentum or 0.0,
+            norm.eps,
+        )
+        return table.view(rows, networks, width).transpose(0, 1)

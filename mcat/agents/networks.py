@@ -27,6 +27,12 @@ def parameter_shapes(sizes: Sequence[int], members: int) -> list[tuple[int, int,
     ]
 
 
+def in_pairs(parameters: nn.ParameterList) -> list[tuple[Tensor, Tensor]]:
+    """Weight and bias of each layer; to slice the list instead costs a tenth of an update."""
+    flat = list(parameters.parameters())
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
 class MLP(nn.Module):
     """`members` networks of one shape, applied together, with ReLU between the layers.
 
@@ -52,15 +58,19 @@ class MLP(nn.Module):
 
         Of `(sets, n, in)` members see different rows: member i those of set i modulo `sets`.
         """
-        layers = [p if member is None else p[member : member + 1] for p in self.layers]
-        members = len(layers[0])
+        layers = in_pairs(self.layers)
+        if member is not None:
+            one = slice(member, member + 1)
+            layers = [(weight[one], bias[one]) for weight, bias in layers]
+        members = len(layers[0][0])
         if x.dim() == 3:
             out = x.expand(members // len(x), *x.shape).flatten(0, 1)
         else:
             out = x.expand(members, *x.shape)
-        for weight, bias in zip(layers[:-2:2], layers[1:-2:2], strict=True):
-            out = torch.baddbmm(bias, out, weight.mT).relu_()
-        return torch.baddbmm(layers[-1], out, layers[-2].mT)
+        *hidden, (weight, bias) = layers
+        for inner, shift in hidden:
+            out = torch.baddbmm(shift, out, inner.mT).relu_()
+        return torch.baddbmm(bias, out, weight.mT)
 
     def narrowed(self, outputs: int) -> MLP:
         """The same networks with their first `outputs` only; they share their weights."""

@@ -18,7 +18,7 @@ from torch.nn.functional import layer_norm
 
 from mcat.agents.adaptation.config import AnchoredConfig
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
-from mcat.agents.networks import MLP, minimise
+from mcat.agents.networks import MLP, in_pairs, minimise
 from mcat.translator.tensors import Part
 
 
@@ -36,14 +36,11 @@ class LayerNormCritics(MLP):
     def forward(self, x: Tensor, member: int | None = None) -> Tensor:
         """Map `(n, in)` to `(members, n, out)`."""
         out = x.expand(self.members, *x.shape)
-        layers = zip(
-            self.layers[:-2:2], self.layers[1:-2:2], self.scales[::2], self.scales[1::2],
-            strict=True,
-        )  # fmt: skip
-        for weight, bias, gain, shift in layers:
+        *hidden, (last, last_bias) = in_pairs(self.layers)
+        for (weight, bias), (gain, shift) in zip(hidden, in_pairs(self.scales), strict=True):
             out = torch.baddbmm(bias, out, weight.mT)
             out = (layer_norm(out, out.shape[-1:]) * gain + shift).relu()
-        return torch.baddbmm(self.layers[-1], out, self.layers[-2].mT)
+        return torch.baddbmm(last_bias, out, last.mT)
 
     @torch.no_grad()
     def track(self, other: MLP, rate: float) -> None:
