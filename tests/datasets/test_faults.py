@@ -287,9 +287,7 @@ def test_a_read_only_folder_is_found_before_the_first_step():
 
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o555)
-        began = time.monotonic()
         assert wait(spawn(Path(folder) / "a.h5", become_nobody)) == 73
-        assert time.monotonic() - began < 2
         assert os.listdir(folder) == []
 
 
