@@ -239,6 +239,7 @@ def resolved(
 ) -> tuple[Plan, str, list[PlannedRun], Path]:
     """The plan that `plan_options` describe, its text, its runs, and where they go."""
     from mcat.commands.planned import Commands
+    from mcat.sweeps.earlier import with_earlier_names
     from mcat.sweeps.plan_files import load_plan
     from mcat.sweeps.runs import resolve
 
@@ -250,7 +251,9 @@ def resolved(
     changes |= {} if cpus is None else {"resources.cpus": cpus}
     chosen, text = load_plan(plan, settings=settings, grid=grid, variants=variants, changes=changes)
     folder = out or (Path(plan) if plan and Path(plan).is_dir() else Path("sweeps") / chosen.name)
-    return chosen, text, resolve(chosen, Commands()), folder.absolute()
+    folder = folder.absolute()
+    commands = Commands()
+    return chosen, text, with_earlier_names(resolve(chosen, commands), folder, commands), folder
 
 
 def created(**options: Any) -> Sweep:

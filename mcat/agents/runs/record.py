@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcat.config import T, from_json
+from mcat.config import T, defaults_of, from_json
 from mcat.envs.tasks import Family, Task
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
@@ -99,16 +98,13 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
 
 
-def saved_config(
-    folder: Path, kind: str, config: type[T], later: Mapping[str, Any] | None = None
-) -> T:
-    """The settings of a run of that command.
+def saved_config(folder: Path, kind: str, config: type[T]) -> T:
+    """The settings of a run of that command; those that it did not know yet are the defaults.
 
     Args:
         folder: Where the run is.
         kind: The command.
         config: The class of its settings.
-        later: Groups of settings, as JSON, that the first runs of that command did without.
 
     Raises:
         MissingInputError: if the folder holds none.
@@ -116,7 +112,7 @@ def saved_config(
     """
     record = read_record(folder, kinds=(kind,))
     try:
-        return from_json(config, {**(later or {}), **record.config})
+        return from_json(config, {**defaults_of(config), **record.config})
     except DataError as error:
         raise DataError(f"{folder / RECORD_FILE}: {error}") from error
 
