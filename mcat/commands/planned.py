@@ -90,7 +90,6 @@ class Commands:
         config: dict[str, Any] = json.loads(said.getvalue())
         return config
 
-
     def defaults(self, command: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """What settings of `config` are if nobody says otherwise, under dotted keys."""
         if command == "metatrain":

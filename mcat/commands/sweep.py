@@ -45,8 +45,8 @@ def plan_options(command: Command) -> Command:
             "The plan",
             click.option("--name", metavar="NAME", help="Of the sweep (default: the plan's)."),
             click.option("--command", "kind", metavar="COMMAND",
-                         help="What is run: metatrain (default), train, translate, collect or "
-                         "evaluate."),
+                         help="What is run: metatrain (default), train, adapt, translate, "
+                         "collect or evaluate."),
             click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                          help="A setting of all runs, an option's name or a key of "
                          "--print-config; may be repeated."),
@@ -288,5 +288,11 @@ def _cost(runs: Sequence[PlannedRun], states: dict[str, str], cpus: int) -> str:
     return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweep.md)"
 
 
-for _command in (sweep_watch.status, sweep_watch.stop, sweep_watch.report, sweep_watch.attempt):
+for _command in (
+    sweep_watch.status,
+    sweep_watch.stop,
+    sweep_watch.report,
+    sweep_watch.copy,
+    sweep_watch.attempt,
+):
     sweep.add_command(_command)

@@ -61,6 +61,27 @@ def stop(name: str, runs: tuple[str, ...]) -> None:
     click.echo(f"{counted(len(alive), 'run')} asked to save and end", err=True)
 
 
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat sweep copy sweeps/transfer results/transfer      # again later, only what is new",
+        "mcat sweep run results/transfer                       # goes on from a copy",
+    ),
+)
+@click.argument("name", metavar="SWEEP")
+@click.argument("folder", type=click.Path(path_type=Path))
+def copy(name: str, folder: Path) -> None:
+    """Copy what is finished without policies and checkpoints: small enough for git or a mail.
+
+    The sweep may be under way. Where the copy is, even on another machine, `mcat sweep run` takes
+    the runs in it as done and makes the others.
+    """
+    from mcat.sweeps.copies import copy_finished
+
+    copied = copy_finished(open_named(name), folder)
+    click.echo(f"{counted(len(copied), 'run')} copied to {folder}", err=True)
+
+
 @click.command(hidden=True)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.argument("name", metavar="RUN")

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from mcat.interrupts import Interrupts
 from mcat.sweeps.endings import Ending, forgive
-from mcat.sweeps.folder import Sweep
+from mcat.sweeps.folder import DRIVER_LOCK, Sweep
 from mcat.sweeps.runs import PlannedRun
 from mcat.sweeps.state import RunState, look
 from mcat.workplaces import claimed
@@ -67,7 +67,7 @@ class Driver:
             BusyError: if another driver has the sweep.
             StoppedError: if a signal came; runs were asked to save and end.
         """
-        with claimed(self.sweep.folder / ".driver.lock", f"sweep {self.sweep.name}"):
+        with claimed(self.sweep.folder / DRIVER_LOCK, f"sweep {self.sweep.name}"):
             wanted_again(self.sweep)
             self.sweep.note("drive")
             states: list[RunState] = []

@@ -38,9 +38,7 @@ def with_earlier_names(
         return list(runs)
     sweep = open_sweep(folder)
     now = {run.name for run in runs}
-    there = {
-        _identity(run, run.needs, commands): run for run in sweep.runs if run.name not in now
-    }
+    there = {_identity(run, run.needs, commands): run for run in sweep.runs if run.name not in now}
     earlier: dict[str, str] = {}  # names, by those of today
     found: list[PlannedRun] = []
     for run in runs:

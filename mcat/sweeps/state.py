@@ -88,18 +88,30 @@ def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
     known: dict[str, State] = {}
     marks = sweep.folder / "stops"  # a copy of a sweep's results has none
     stops = set(os.listdir(marks)) if marks.is_dir() else set()
+    made = {run.name for run in sweep.runs if is_made(sweep, run)}
+    made |= _unneeded(sweep, made)
     for run in sweep.runs:
-        state = _look_at(sweep, run, known, run.name in stops, detailed)
+        state = _look_at(sweep, run, known, made, run.name in stops, detailed)
         known[run.name] = state.state
         found.append(state)
     return found
 
 
+def _unneeded(sweep: Sweep, made: Collection[str]) -> set[str]:
+    """Inputs of runs that are all made: those need not be there, as in a copy of the results."""
+    needed: set[str] = set()
+    for run in reversed(sweep.runs):  # inputs come before what needs them
+        if run.name not in made and (run.variant or run.name in needed):
+            needed |= set(run.needs)
+    return {run.name for run in sweep.runs if not run.variant} - needed
+
+
 def _look_at(
-    sweep: Sweep, run: PlannedRun, known: dict[str, State], stop: bool, detailed: bool
-) -> RunState:
+    sweep: Sweep, run: PlannedRun, known: dict[str, State], made: Collection[str], stop: bool,
+    detailed: bool,
+) -> RunState:  # fmt: skip
     progress = _progress(sweep.out(run)) if detailed and run.steps is not None else {}
-    if is_made(sweep, run):
+    if run.name in made:
         ending = read_ending(sweep, run) if detailed else None
         return RunState(run=run, state="done", ending=ending, **progress)
     holder = holder_of(sweep.lock(run))

@@ -149,7 +149,7 @@ def _finished(
         raise DataError(f"{out / RESULT_FILE}: not the result of a run ({error})") from error
     if made >= wanted:
         return result
-    if can_go_on:  # by its own version only: whoever asks is told which settings are new
+    if can_go_on or any((out / "replay").glob("*")):  # whoever goes on says what is odd about it
         return None
     raise MissingInputError(
         f"{out} is a copy of {made:,} steps without the checkpoint to make {wanted:,} of them:"
