@@ -25,7 +25,6 @@ from typing import Any
 from mcat.config import from_json, to_json
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format, stamp
-from mcat.provenance import provenance
 from mcat.safe_io import io_errors, new_file, read_json, write_json
 from mcat.sweeps.plan import Plan, Resources
 from mcat.sweeps.runs import PlannedRun
@@ -104,6 +103,8 @@ def create_sweep(plan: Plan, text: str, runs: Sequence[PlannedRun], folder: Path
         runs: Its runs.
         folder: Where to.
     """
+    from mcat.provenance import provenance  # here because whoever only looks would wait for it
+
     with io_errors(folder, "write"):
         for name in _FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import FILES, PlannedRun
 
 State = Literal["done", "running", "queued", "waiting", "blocked", "stopped", "failed", "diverged"]
+_SHOWN = ("eval/test", "eval/train", "eval/return")  # the first that a table has
 STALLED = 5.0  # times as long without a new row as a row takes
 
 
@@ -174,23 +175,21 @@ def _progress(out: Path) -> dict[str, Any]:
     try:
         with (out / "metrics.csv").open("rb") as file:
             header = next(csv.reader([file.readline().decode()]), [])
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 16384))
-            lines = file.read().decode(errors="replace").splitlines()
-            age = time.time() - os.fstat(file.fileno()).st_mtime
+            status = os.fstat(file.fileno())
+            file.seek(max(0, status.st_size - 16384))
+            end = file.read()
     except (OSError, UnicodeDecodeError):
         return {}
-    rows = [row for row in csv.reader(lines[-12:]) if len(row) == len(header)]
-    cells = [dict(zip(header, row, strict=True)) for row in rows]
-    last = cells[-1] if cells else {}
-    shown = "eval/test" if "eval/test" in header else "eval/train"
-    shown = shown if shown in header else "eval/return"
-    tests = [value for row in cells if math.isfinite(value := _number(row.get(shown)))]
+    lines = end.decode(errors="replace").splitlines()[-12:]
+    rows = [row for line in lines if len(row := line.split(",")) == len(header)]
+    last = dict(zip(header, rows[-1], strict=True)) if rows else {}
+    shown = [header.index(name) for name in _SHOWN if name in header][:1]
+    tests = [value for n in shown for row in rows if math.isfinite(value := _number(row[n]))]
     return {
         "step": int(_number(last.get("step"), 0.0)),
         "seconds": _number(last.get("time/seconds"), 0.0),
         "test": tests[-1] if tests else math.nan,
-        "age": age,
+        "age": time.time() - status.st_mtime,
     }
 
 

@@ -11,7 +11,6 @@ from mcat.envs.tasks import Family, Task
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
 from mcat.safe_io import read_json
-from mcat.tensor_files import load_safetensors
 
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
 RESULT_FILE, RESULT_FORMAT = "result.json", 1  # written last: a run that has one is finished
@@ -142,6 +141,8 @@ def policy_file(folder: Path, *, best: bool = False) -> Path:
 
 
 def _mean_return(path: Path) -> float:
+    from mcat.tensor_files import load_safetensors  # numpy: `mcat sweep status` needs none
+
     value = load_safetensors(path)[1].get("mean_return")
     if not isinstance(value, int | float):
         raise DataError(f"{path}: it does not say what it earned")
