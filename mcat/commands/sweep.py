@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcat.commands import sweep_watch
-from mcat.commands.help import Command, Explained, group
-from mcat.commands.options import json_option
+from mcat.commands.help import Command, Explained, group, json_option
 from mcat.errors import McatError, UsageError, counted
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mcat.commands.help import Explained
-from mcat.commands.options import json_option
+from mcat.commands.help import Explained, json_option
 from mcat.errors import MissingInputError, UsageError, counted
 
 if TYPE_CHECKING:

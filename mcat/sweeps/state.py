@@ -180,15 +180,18 @@ def _progress(out: Path) -> dict[str, Any]:
             end = file.read()
     except (OSError, UnicodeDecodeError):
         return {}
-    lines = end.decode(errors="replace").splitlines()[-12:]
-    rows = [row for line in lines if len(row := line.split(",")) == len(header)]
-    last = dict(zip(header, rows[-1], strict=True)) if rows else {}
-    shown = [header.index(name) for name in _SHOWN if name in header][:1]
-    tests = [value for n in shown for row in rows if math.isfinite(value := _number(row[n]))]
+    shown = next((name for name in _SHOWN if name in header), "")
+    last: dict[str, str] = {}
+    test = math.nan
+    for line in reversed(end.splitlines()[-12:]):
+        row = line.decode(errors="replace").split(",")
+        if len(row) == len(header) and not math.isfinite(test):
+            cells = dict(zip(header, row, strict=True))
+            last, test = last or cells, _number(cells.get(shown))
     return {
         "step": int(_number(last.get("step"), 0.0)),
         "seconds": _number(last.get("time/seconds"), 0.0),
-        "test": tests[-1] if tests else math.nan,
+        "test": test,
         "age": time.time() - status.st_mtime,
     }
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcat.config import T, defaults_of, from_json
-from mcat.envs.tasks import Family, Task
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
 from mcat.safe_io import read_json
+
+if TYPE_CHECKING:
+    from mcat.envs.tasks import Family
 
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
 RESULT_FILE, RESULT_FORMAT = "result.json", 1  # written last: a run that has one is finished
@@ -150,6 +152,8 @@ def _mean_return(path: Path) -> float:
 
 
 def _of_family(content: dict[str, Any]) -> dict[str, Any]:
+    from mcat.envs.tasks import Family
+
     task_set = content["arena"]
     own = Family.from_dict(task_set["family"]) if "family" in task_set else None
     return {
@@ -165,6 +169,8 @@ def _of_family(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_task(config: dict[str, Any], kind: str) -> dict[str, Any]:
+    from mcat.envs.tasks import Task
+
     if config["task"] is None:  # an adaptation to a machine that mcat cannot simulate
         name, delay = _text(config["live"] or "machine"), _count(config["delay"])
         alone = {"family": name, "train": (name,), "test": ()}
