@@ -138,6 +138,7 @@ def test_report_says_what_came_out_so_far(compared, folder, capsys):
     page = (compared.folder / "report" / "report.html").read_text()
     assert "“with”" in page
     assert "too few seeds" in page  # of one variant only two have come so far
+    assert "4 of 6 planned runs are done (1 diverged, 1 waiting)." in page
     rows = list(csv.DictReader((compared.folder / "report" / "results.csv").open()))
     assert {row["state"] for row in rows} == {"done", "diverged"}
     assert len(rows) == 5 * 7  # five runs of five training and two test tasks

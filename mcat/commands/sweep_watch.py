@@ -196,12 +196,27 @@ def _write(
 ) -> list[Path]:
     from mcat.reports.comparison.page import write_comparison
 
-    about = []
+    about, progress = [], ""
     if sweep is not None:
+        progress = _progress(sweep)
         about = [("plan", str(sweep.folder / "plan.toml"))]
         about += [("planned by", str(sweep.made_by.get("command", "")))]
     title = "comparison" if sweep is None else sweep.name
-    return list(write_comparison(runs, folder, title=title, about=about, refresh=refresh))
+    return list(
+        write_comparison(runs, folder, title=title, progress=progress, about=about, refresh=refresh)
+    )
+
+
+def _progress(sweep: Sweep) -> str:
+    """How many of the planned runs are done, unless all are."""
+    from mcat.sweeps.state import counts, look
+
+    states = [state for state in look(sweep, detailed=False) if state.run.variant]
+    found = counts(states)
+    if found.get("done") == len(states):
+        return ""
+    rest = ", ".join(f"{number} {state}" for state, number in found.items() if state != "done")
+    return f"{found.get('done', 0)} of {len(states)} planned runs are done ({rest})."
 
 
 def _goes_on(sweep: Sweep) -> bool:
