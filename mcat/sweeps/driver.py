@@ -17,7 +17,8 @@ from mcat.sweeps.state import RunState, look
 from mcat.workplaces import claimed
 
 POLL = 0.25  # seconds between two looks at processes
-LOOK = 2.0  # seconds between two looks at folders
+LOOK = 2.0  # seconds between two looks at folders, or more:
+SHARE = 0.04  # of a core that looking may take, however many runs there are
 
 Watch = Callable[[Sequence[RunState]], None]
 
@@ -71,7 +72,7 @@ class Driver:
             wanted_again(self.sweep)
             self.sweep.note("drive")
             states: list[RunState] = []
-            looked = 0.0
+            looked, pause = 0.0, LOOK
             while True:
                 ended = self.engine.ended()
                 for run, ending in ended:
@@ -79,9 +80,11 @@ class Driver:
                 if stop.requested and not self.stopping:
                     self._stop_all()
                 now = time.monotonic()
-                if ended or not states or now - looked >= LOOK:
+                if ended or not states or now - looked >= pause:
+                    began = time.process_time()
                     states, looked = look(self.sweep), now
                     self.watch(states)
+                    pause = max(LOOK, (time.process_time() - began) / SHARE)
                     self._heed_stops()
                     if not self.stopping:
                         self._start(states)
