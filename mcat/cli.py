@@ -5,35 +5,55 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
 
 from mcat import __version__
-from mcat.commands import (
-    adapt,
-    calibrate,
-    data,
-    dataset,
-    doctor,
-    envs,
-    evaluate,
-    export,
-    metatrain,
-    plot,
-    policies,
-    reproduce,
-    sweep,
-    train,
-    translate,
-)
 from mcat.errors import McatError, printable
 
 # `mcat`, `mcat envs`: the help is the answer. Older versions of click print it by themselves.
 NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
+# The modules of the commands; each is imported once its command is asked for.
+HOMES = {
+    "adapt": "adapt",
+    "calibrate": "calibrate",
+    "collect": "data",
+    "dataset": "dataset",
+    "doctor": "doctor",
+    "envs": "envs",
+    "evaluate": "evaluate",
+    "export": "export",
+    "metatrain": "metatrain",
+    "plot": "plot",
+    "policies": "policies",
+    "render": "envs",
+    "reproduce": "reproduce",
+    "sweep": "sweep",
+    "train": "train",
+    "translate": "translate",
+}
+
+
+class Commands(click.Group):
+    """All commands by name; to import them all would take longer than a quick one takes."""
+
+    def list_commands(self, context: click.Context | None) -> list[str]:
+        """Their names."""
+        return sorted({*HOMES, *self.commands})
+
+    def get_command(self, context: click.Context | None, name: str) -> click.Command | None:
+        """The one of that name, if there is one."""
+        if name in HOMES and name not in self.commands:
+            module = import_module(f"mcat.commands.{HOMES[name]}")
+            self.add_command(getattr(module, name))
+        return self.commands.get(name)
+
 
 @click.group(
+    cls=Commands,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "auto_envvar_prefix": "MCAT",
@@ -45,24 +65,6 @@ NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 @click.option("--debug", is_flag=True, help="Show the traceback of an error; so does MCAT_DEBUG=1.")
 def cli(debug: bool) -> None:
     """Robots whose bodies change: task families, data sets, policies that follow."""
-
-
-cli.add_command(envs.envs)
-cli.add_command(envs.render)
-cli.add_command(data.collect)
-cli.add_command(dataset.dataset)
-cli.add_command(train.train)
-cli.add_command(policies.policies)
-cli.add_command(translate.translate)
-cli.add_command(evaluate.evaluate)
-cli.add_command(adapt.adapt)
-cli.add_command(metatrain.metatrain)
-cli.add_command(plot.plot)
-cli.add_command(reproduce.reproduce)
-cli.add_command(calibrate.calibrate)
-cli.add_command(sweep.sweep)
-cli.add_command(export.export)
-cli.add_command(doctor.doctor)
 
 
 def main(args: list[str] | None = None) -> None:

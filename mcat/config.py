@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -98,9 +98,41 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What differs between a config that was saved and this one, both as JSON, a line each."""
-    there, here = flatten(old), flatten(new)
+def defaults_of(cls: type[DataclassInstance], prefix: str = "") -> dict[str, Any]:
+    """The settings of a config that need not be given, as JSON under dotted keys."""
+    hints = get_type_hints(cls)
+    found: dict[str, Any] = {}
+    for field in fields(cls):
+        key = prefix + field.name
+        if field.default is not MISSING:
+            found |= flatten({key: _plain(field.default)})
+        elif field.default_factory is not MISSING:
+            found |= flatten({key: _plain(field.default_factory())})
+        elif _is_group(hints[field.name]):
+            found |= defaults_of(hints[field.name], f"{key}.")
+    return found
+
+
+def completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as JSON under dotted keys, with the defaults of settings that it does not name.
+
+    So a config of before there was a setting equals one of today that leaves it at its default.
+    """
+    return {**defaults, **flatten(config)}
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
+) -> list[str]:
+    """What differs between a config that was saved and this one, both as JSON, a line each.
+
+    Args:
+        old: The one that was saved.
+        new: This one.
+        defaults: To complete both with; without it, a setting that one of them does not name is a
+            difference.
+    """
+    there, here = completed(old, defaults or {}), completed(new, defaults or {})
     lines = []
     for key in there | here:
         if key not in here:
@@ -118,6 +150,7 @@ def require_same(
     new: Mapping[str, Any],
     may_change: Collection[str] = (),
     *,
+    defaults: Mapping[str, Any] | None = None,
     otherwise: str = "start another run",
 ) -> None:
     """Refuse to go on with work that was begun with other settings.
@@ -127,12 +160,14 @@ def require_same(
         old: The settings that it was begun with, as JSON.
         new: Those that it shall go on with.
         may_change: Keys that may differ.
+        defaults: For work that is finished: see `differences`.
         otherwise: What to do instead.
 
     Raises:
         UsageError: naming every key that differs, with both values.
     """
-    fixed = [line for line in differences(old, new) if line.partition(":")[0] not in may_change]
+    found = differences(old, new, defaults)
+    fixed = [line for line in found if line.partition(":")[0] not in may_change]
     if fixed:
         raise UsageError(f"{where} was started otherwise ({'; '.join(fixed)}): {otherwise}")
 

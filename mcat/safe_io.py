@@ -240,9 +240,7 @@ def parse_json(text: str | bytes, path: StrPath) -> Any:
         DataError: if it is not JSON, or holds a number beyond the range of floats.
     """
     try:
-        return json.loads(
-            text, parse_constant=_no_constants, parse_int=_integer, parse_float=_float
-        )
+        return _JSON.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
     except (ValueError, OverflowError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path}: damaged, its JSON cannot be read ({reason})") from error
@@ -263,6 +261,10 @@ def _float(digits: str) -> float:
     if math.isinf(number):
         raise OverflowError(f"{digits[:20]} is too large for a float")
     return number
+
+
+# Made once: `json.loads` would make one for each of many small files.
+_JSON = json.JSONDecoder(parse_constant=_no_constants, parse_int=_integer, parse_float=_float)
 
 
 def write_json(path: StrPath, value: object, *, overwrite: bool = False) -> None:

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcat.config import (
+    defaults_of,
     differences,
     flatten,
     from_json,
@@ -242,6 +243,33 @@ def test_differences_say_what_was_and_what_is():
         "td3.learning_rate: 0.0003 there, 0.001 here",
         "td3.new: unknown there, None here",
     ]
+    defaults = {"td3.new": None, "td3.learning_rate": 7.0, "td3.unknown": 1}
+    assert differences(old, new, defaults) == [
+        "td3.learning_rate: 0.0003 there, 0.001 here",
+        "gone: 1 there, unknown here",
+    ]
+    assert len(differences(old, new, {"td3.new": 0})) == 3  # it is not at its default
+
+
+def test_defaults_are_what_need_not_be_given():
+    @dataclass(frozen=True)
+    class Inner:
+        width: tuple[int, ...] = (8, 8)
+        rate: float = 0.1
+
+    @dataclass(frozen=True)
+    class Outer:
+        seed: int
+        bare: Inner
+        own: Inner = Inner(rate=0.2)
+        made: Inner = field(default_factory=Inner)
+        limit: int | None = None
+
+    # What a group is where it stands goes before what its class says.
+    assert defaults_of(Outer) == {
+        "bare.width": [8, 8], "bare.rate": 0.1, "own.width": [8, 8], "own.rate": 0.2,
+        "made.width": [8, 8], "made.rate": 0.1, "limit": None,
+    }  # fmt: skip
 
 
 def test_toml_files_that_cannot_be_read(tmp_path):

@@ -19,8 +19,8 @@ MCAT = [sys.executable, "-m", "mcat"]
 def commands(group=cli, path=()):
     """Every command, as typed."""
     yield " ".join(path)
-    for name, command in getattr(group, "commands", {}).items():
-        yield from commands(command, (*path, name))
+    for name in group.list_commands(None) if isinstance(group, click.Group) else ():
+        yield from commands(group.get_command(None, name), (*path, name))
 
 
 HELP = [f"{name} --help".strip() for name in commands()]

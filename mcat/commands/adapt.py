@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.help import Explained, group
+from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
     given_parameters,
-    json_option,
     policy_name,
     quiet_option,
     task_from,

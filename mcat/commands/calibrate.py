@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from mcat.commands.help import Explained
-from mcat.commands.options import json_option
+from mcat.commands.help import Explained, json_option
 from mcat.commands.tables import print_table
 
 

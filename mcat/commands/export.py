@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.help import Explained, group
-from mcat.commands.options import json_option, policy_name, task_from, task_options, there
+from mcat.commands.help import Explained, group, json_option
+from mcat.commands.options import policy_name, task_from, task_options, there
 from mcat.errors import DataError, MissingInputError, UsageError, unknown
 from mcat.safe_io import ensure_writable_output, exists_already
 

@@ -50,3 +50,6 @@ def group(title: str, *options: Callable[[Command], Command]) -> Callable[[Comma
         return command
 
     return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from mcat.commands.help import Explained, group
-from mcat.commands.options import json_option, quiet_option
+from mcat.commands.help import Explained, group, json_option
+from mcat.commands.options import quiet_option
 from mcat.commands.settings import (
     HERE,
     Idle,

@@ -150,7 +150,6 @@ threads_option = click.option(
     help="Threads of torch; they touch the last bits.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 
 
 def translator_options(command: Command) -> Command:

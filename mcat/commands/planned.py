@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from mcat.commands import adapt, data, evaluate, metatrain, train, translate
+from mcat.config import defaults_of
 from mcat.errors import UsageError, unknown
 
 _COMMANDS: Mapping[str, click.Command] = {
@@ -88,6 +89,23 @@ class Commands:
             raise UsageError(error.format_message().rstrip(".")) from None
         config: dict[str, Any] = json.loads(said.getvalue())
         return config
+
+    def defaults(self, command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What settings of `config` are if nobody says otherwise, under dotted keys."""
+        if command == "metatrain":
+            from mcat.agents.meta.methods.registry import find_method
+
+            return defaults_of(find_method(str(config.get("method", "mcat"))).config)
+        if command == "train":
+            from mcat.agents.single.config import TrainConfig
+
+            return defaults_of(TrainConfig)
+        if command == "adapt":
+            from mcat.agents.adaptation.config import AdaptConfig
+
+            return defaults_of(AdaptConfig)
+        options = _COMMANDS[command].params
+        return {str(option.name): _plain(option.default) for option in options}
 
 
 def _option(option: click.Option, flag: str, value: Any) -> list[str]:

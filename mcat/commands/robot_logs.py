@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from mcat.commands.help import Explained, group
-from mcat.commands.options import json_option, there
+from mcat.commands.help import Explained, group, json_option
+from mcat.commands.options import there
 from mcat.errors import CannotCreateError, UsageError, counted
 from mcat.safe_io import exists_already, io_errors
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcat.commands import sweep_watch
-from mcat.commands.help import Command, Explained, group
-from mcat.commands.options import json_option
+from mcat.commands.help import Command, Explained, group, json_option
 from mcat.errors import McatError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -45,8 +44,8 @@ def plan_options(command: Command) -> Command:
             "The plan",
             click.option("--name", metavar="NAME", help="Of the sweep (default: the plan's)."),
             click.option("--command", "kind", metavar="COMMAND",
-                         help="What is run: metatrain (default), train, translate, collect or "
-                         "evaluate."),
+                         help="What is run: metatrain (default), train, adapt, translate, "
+                         "collect or evaluate."),
             click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
                          help="A setting of all runs, an option's name or a key of "
                          "--print-config; may be repeated."),
@@ -239,6 +238,7 @@ def resolved(
 ) -> tuple[Plan, str, list[PlannedRun], Path]:
     """The plan that `plan_options` describe, its text, its runs, and where they go."""
     from mcat.commands.planned import Commands
+    from mcat.sweeps.earlier import with_earlier_names
     from mcat.sweeps.plan_files import load_plan
     from mcat.sweeps.runs import resolve
 
@@ -250,7 +250,9 @@ def resolved(
     changes |= {} if cpus is None else {"resources.cpus": cpus}
     chosen, text = load_plan(plan, settings=settings, grid=grid, variants=variants, changes=changes)
     folder = out or (Path(plan) if plan and Path(plan).is_dir() else Path("sweeps") / chosen.name)
-    return chosen, text, resolve(chosen, Commands()), folder.absolute()
+    folder = folder.absolute()
+    commands = Commands()
+    return chosen, text, with_earlier_names(resolve(chosen, commands), folder, commands), folder
 
 
 def created(**options: Any) -> Sweep:
@@ -285,5 +287,11 @@ def _cost(runs: Sequence[PlannedRun], states: dict[str, str], cpus: int) -> str:
     return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweep.md)"
 
 
-for _command in (sweep_watch.status, sweep_watch.stop, sweep_watch.report, sweep_watch.attempt):
+for _command in (
+    sweep_watch.status,
+    sweep_watch.stop,
+    sweep_watch.report,
+    sweep_watch.copy,
+    sweep_watch.attempt,
+):
     sweep.add_command(_command)

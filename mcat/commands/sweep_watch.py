@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mcat.commands.help import Explained
-from mcat.commands.options import json_option
+from mcat.commands.help import Explained, json_option
 from mcat.errors import MissingInputError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -59,6 +58,27 @@ def stop(name: str, runs: tuple[str, ...]) -> None:
     alive = stop_runs(found, runs)
     cancel_waiting(found, runs or [run.name for run in found.runs])
     click.echo(f"{counted(len(alive), 'run')} asked to save and end", err=True)
+
+
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat sweep copy sweeps/transfer results/transfer      # again later, only what is new",
+        "mcat sweep run results/transfer                       # goes on from a copy",
+    ),
+)
+@click.argument("name", metavar="SWEEP")
+@click.argument("folder", type=click.Path(path_type=Path))
+def copy(name: str, folder: Path) -> None:
+    """Copy what is finished without policies and checkpoints: small enough for git or a mail.
+
+    The sweep may be under way. Where the copy is, even on another machine, `mcat sweep run` takes
+    the runs in it as done and makes the others.
+    """
+    from mcat.sweeps.copies import copy_finished
+
+    copied = copy_finished(open_named(name), folder)
+    click.echo(f"{counted(len(copied), 'run')} copied to {folder}", err=True)
 
 
 @click.command(hidden=True)
@@ -176,12 +196,27 @@ def _write(
 ) -> list[Path]:
     from mcat.reports.comparison.page import write_comparison
 
-    about = []
+    about, progress = [], ""
     if sweep is not None:
+        progress = _progress(sweep)
         about = [("plan", str(sweep.folder / "plan.toml"))]
         about += [("planned by", str(sweep.made_by.get("command", "")))]
     title = "comparison" if sweep is None else sweep.name
-    return list(write_comparison(runs, folder, title=title, about=about, refresh=refresh))
+    return list(
+        write_comparison(runs, folder, title=title, progress=progress, about=about, refresh=refresh)
+    )
+
+
+def _progress(sweep: Sweep) -> str:
+    """How many of the planned runs are done, unless all are."""
+    from mcat.sweeps.state import counts, look
+
+    states = [state for state in look(sweep, detailed=False) if state.run.variant]
+    found = counts(states)
+    if found.get("done") == len(states):
+        return ""
+    rest = ", ".join(f"{number} {state}" for state, number in found.items() if state != "done")
+    return f"{found.get('done', 0)} of {len(states)} planned runs are done ({rest})."
 
 
 def _goes_on(sweep: Sweep) -> bool:

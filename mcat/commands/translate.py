@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcat.commands.help import Explained, group
+from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
-    json_option,
     map_name,
     policy_name,
     quiet_option,

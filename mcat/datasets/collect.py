@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mcat.config import require_same, to_json
+from mcat.config import defaults_of, require_same, to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
@@ -258,7 +258,8 @@ def _finished(path: Path, config: CollectConfig, started: float) -> CollectSumma
     if not isinstance(metadata.get("config"), dict):
         raise CannotCreateError(f"{path} exists already and is no collection: pass --overwrite")
     other = "use those settings or --overwrite"
-    require_same(str(path), metadata["config"], to_json(config), otherwise=other)
+    defaults = defaults_of(CollectConfig)
+    require_same(str(path), metadata["config"], to_json(config), defaults=defaults, otherwise=other)
     discard_shards(path)  # a process killed at its very end leaves them
     return _summary(path, episodes, metadata.get("unstable_episodes", 0), started)
 

@@ -9,6 +9,7 @@ on, unless the same was typed here or MCAT_TRUST_FILES=1 says that the file is o
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -17,8 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
 
 from mcat.envs.robots import Parameter, Robot, Value, as_number
 from mcat.errors import UsageError, short, unknown
@@ -187,8 +186,8 @@ def inspected(env_id: str, arguments: tuple[tuple[str, str], ...]) -> Robot:
             env_id=env_id,
             summary="gymnasium's own, or registered there",
             horizon=_registered(env_id).max_episode_steps or 0,
-            observation_size=int(np.prod(env.observation_space.shape or ())),
-            action_size=int(np.prod(env.action_space.shape or ())),
+            observation_size=math.prod(env.observation_space.shape or ()),
+            action_size=math.prod(env.action_space.shape or ()),
             parameters=PHYSICS,
             info=("success",) if "success" in info else (),
             suite="gymnasium",
@@ -326,7 +325,7 @@ def _bare(env_id: str, arguments: tuple[tuple[str, str], ...], **kwargs: Any) ->
         problem = f"its observations are {short(seen)}, not a Box of numbers: wrap it"
     elif not isinstance(done, gym.spaces.Box) or len(done.shape) != 1:
         problem = f"its actions are {short(done)}, not a Box of one dimension"
-    elif not (np.isfinite(done.low) & np.isfinite(done.high) & (done.low < done.high)).all():
+    elif not ((-math.inf < done.low) & (done.low < done.high) & (done.high < math.inf)).all():
         problem = f"its actions have no bounds ({short(done)}), so they have no scale: wrap it"
     if problem:
         env.close()

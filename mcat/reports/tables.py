@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mcat.agents.policies.names import packaged_policies
 from mcat.envs.families import FAMILIES
 from mcat.envs.robots import ROBOTS, Robot, as_text
 from mcat.envs.tasks import Family, Task
@@ -78,6 +77,8 @@ def page() -> str:
 
 def policy_rows() -> Sequence[tuple[str, ...]]:
     """One row per packaged policy, the heading first."""
+    from mcat.agents.policies.names import packaged_policies  # numpy: few commands need it
+
     heading = ("task", "level", "steps", "return", "file")
     return [heading] + [
         (

@@ -11,13 +11,14 @@ from typing import Protocol
 
 from mcat.interrupts import Interrupts
 from mcat.sweeps.endings import Ending, forgive
-from mcat.sweeps.folder import Sweep
+from mcat.sweeps.folder import DRIVER_LOCK, Sweep
 from mcat.sweeps.runs import PlannedRun
 from mcat.sweeps.state import RunState, look
 from mcat.workplaces import claimed
 
 POLL = 0.25  # seconds between two looks at processes
-LOOK = 2.0  # seconds between two looks at folders
+LOOK = 2.0  # seconds between two looks at folders, or more:
+SHARE = 0.04  # of a core that looking may take, however many runs there are
 
 Watch = Callable[[Sequence[RunState]], None]
 
@@ -67,11 +68,11 @@ class Driver:
             BusyError: if another driver has the sweep.
             StoppedError: if a signal came; runs were asked to save and end.
         """
-        with claimed(self.sweep.folder / ".driver.lock", f"sweep {self.sweep.name}"):
+        with claimed(self.sweep.folder / DRIVER_LOCK, f"sweep {self.sweep.name}"):
             wanted_again(self.sweep)
             self.sweep.note("drive")
             states: list[RunState] = []
-            looked = 0.0
+            looked, pause = 0.0, LOOK
             while True:
                 ended = self.engine.ended()
                 for run, ending in ended:
@@ -79,9 +80,11 @@ class Driver:
                 if stop.requested and not self.stopping:
                     self._stop_all()
                 now = time.monotonic()
-                if ended or not states or now - looked >= LOOK:
+                if ended or not states or now - looked >= pause:
+                    began = time.process_time()
                     states, looked = look(self.sweep), now
                     self.watch(states)
+                    pause = max(LOOK, (time.process_time() - began) / SHARE)
                     self._heed_stops()
                     if not self.stopping:
                         self._start(states)

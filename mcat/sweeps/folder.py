@@ -25,12 +25,12 @@ from typing import Any
 from mcat.config import from_json, to_json
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format, stamp
-from mcat.provenance import provenance
 from mcat.safe_io import io_errors, new_file, read_json, write_json
 from mcat.sweeps.plan import Plan, Resources
 from mcat.sweeps.runs import PlannedRun
 
-LOCK_FILE, FORMAT = "plan.lock.json", 1
+PLAN_FILE, LOCK_FILE, FORMAT = "plan.toml", "plan.lock.json", 1
+DRIVER_LOCK = ".driver.lock"  # held by whoever drives the sweep
 _FOLDERS = ("runs", "inputs", "logs", "endings", "locks", "stops")
 
 
@@ -103,11 +103,13 @@ def create_sweep(plan: Plan, text: str, runs: Sequence[PlannedRun], folder: Path
         runs: Its runs.
         folder: Where to.
     """
+    from mcat.provenance import provenance  # here because whoever only looks would wait for it
+
     with io_errors(folder, "write"):
         for name in _FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)
     made_by = provenance()
-    with new_file(folder / "plan.toml", overwrite=True) as part:
+    with new_file(folder / PLAN_FILE, overwrite=True) as part:
         part.write_text(text, encoding="utf-8")
     content = {
         **stamp(FORMAT),

@@ -18,6 +18,7 @@ FILES = {"collect": ".h5", "evaluate": ".json"}  # commands that make one file, 
 COMMANDS = ("metatrain", "train", "adapt", "translate", "collect", "evaluate")
 THREADED = ("metatrain", "train", "adapt", "translate")  # with --threads, the others --workers
 SHARING = ("translate", "collect", "evaluate")
+COUNTING = ("metatrain", "train", "adapt")  # whose runs go on if more steps are asked for
 NOT_YET_MADE = "/dev/null"  # stands for an input while a plan is checked
 LONGEST_NAME = 120
 
@@ -31,6 +32,10 @@ class Interpreter(Protocol):
 
     def config(self, command: str, arguments: Sequence[str]) -> dict[str, Any]:
         """What the command would do, as JSON; raises `UsageError` if it would refuse."""
+        ...
+
+    def defaults(self, command: str, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings in such a config that need not be given, under dotted keys."""
         ...
 
 
@@ -119,7 +124,7 @@ def _definite(
             f"{'input' if is_input else 'variant'} '{point.variant}': {error}"
         ) from None
     needs = tuple(made[name].name for name in point.needs)
-    counts = point.command in ("metatrain", "train", "adapt")
+    counts = point.command in COUNTING
     identity = {key: value for key, value in config.items() if key not in ("threads", "steps")}
     identity |= {} if counts else {"steps": config.get("steps")}
     digest = hashlib.sha256(dump_json([point.command, identity, needs]).encode()).hexdigest()[:8]

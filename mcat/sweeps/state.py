@@ -22,6 +22,7 @@ from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import FILES, PlannedRun
 
 State = Literal["done", "running", "queued", "waiting", "blocked", "stopped", "failed", "diverged"]
+_SHOWN = ("eval/test", "eval/train", "eval/return")  # the first that a table has
 STALLED = 5.0  # times as long without a new row as a row takes
 
 
@@ -88,18 +89,30 @@ def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
     known: dict[str, State] = {}
     marks = sweep.folder / "stops"  # a copy of a sweep's results has none
     stops = set(os.listdir(marks)) if marks.is_dir() else set()
+    made = {run.name for run in sweep.runs if is_made(sweep, run)}
+    made |= _unneeded(sweep, made)
     for run in sweep.runs:
-        state = _look_at(sweep, run, known, run.name in stops, detailed)
+        state = _look_at(sweep, run, known, made, run.name in stops, detailed)
         known[run.name] = state.state
         found.append(state)
     return found
 
 
+def _unneeded(sweep: Sweep, made: Collection[str]) -> set[str]:
+    """Inputs of runs that are all made: those need not be there, as in a copy of the results."""
+    needed: set[str] = set()
+    for run in reversed(sweep.runs):  # inputs come before what needs them
+        if run.name not in made and (run.variant or run.name in needed):
+            needed |= set(run.needs)
+    return {run.name for run in sweep.runs if not run.variant} - needed
+
+
 def _look_at(
-    sweep: Sweep, run: PlannedRun, known: dict[str, State], stop: bool, detailed: bool
-) -> RunState:
+    sweep: Sweep, run: PlannedRun, known: dict[str, State], made: Collection[str], stop: bool,
+    detailed: bool,
+) -> RunState:  # fmt: skip
     progress = _progress(sweep.out(run)) if detailed and run.steps is not None else {}
-    if is_made(sweep, run):
+    if run.name in made:
         ending = read_ending(sweep, run) if detailed else None
         return RunState(run=run, state="done", ending=ending, **progress)
     holder = holder_of(sweep.lock(run))
@@ -162,23 +175,24 @@ def _progress(out: Path) -> dict[str, Any]:
     try:
         with (out / "metrics.csv").open("rb") as file:
             header = next(csv.reader([file.readline().decode()]), [])
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - 16384))
-            lines = file.read().decode(errors="replace").splitlines()
-            age = time.time() - os.fstat(file.fileno()).st_mtime
+            status = os.fstat(file.fileno())
+            file.seek(max(0, status.st_size - 16384))
+            end = file.read()
     except (OSError, UnicodeDecodeError):
         return {}
-    rows = [row for row in csv.reader(lines[-12:]) if len(row) == len(header)]
-    cells = [dict(zip(header, row, strict=True)) for row in rows]
-    last = cells[-1] if cells else {}
-    shown = "eval/test" if "eval/test" in header else "eval/train"
-    shown = shown if shown in header else "eval/return"
-    tests = [value for row in cells if math.isfinite(value := _number(row.get(shown)))]
+    shown = next((name for name in _SHOWN if name in header), "")
+    last: dict[str, str] = {}
+    test = math.nan
+    for line in reversed(end.splitlines()[-12:]):
+        row = line.decode(errors="replace").split(",")
+        if len(row) == len(header) and not math.isfinite(test):
+            cells = dict(zip(header, row, strict=True))
+            last, test = last or cells, _number(cells.get(shown))
     return {
         "step": int(_number(last.get("step"), 0.0)),
         "seconds": _number(last.get("time/seconds"), 0.0),
-        "test": tests[-1] if tests else math.nan,
-        "age": age,
+        "test": test,
+        "age": time.time() - status.st_mtime,
     }
 
 

@@ -129,8 +129,9 @@ def _finished(
     # alternatives is done all the same.
     no_settings = ("out", "overwrite", "quiet")
     usual = flatten(replace(config, preset="cpu", transfer_loss=None, best_of=0).to_json())
-    there = usual | flatten(found.config)
-    require_same(str(out), there, config.to_json(), no_settings, otherwise=otherwise)
+    require_same(
+        str(out), found.config, config.to_json(), no_settings, defaults=usual, otherwise=otherwise
+    )
     logs = [{item.name: list(item.hashes) for item in made} for made in (found.machines, machines)]
     require_same(str(out), *logs, otherwise=otherwise)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import multiprocessing
 import os
@@ -55,6 +56,21 @@ def test_no_more_at_once_than_asked_for_each_on_a_core_of_its_own(tmp_path):
     if len(os.sched_getaffinity(0)) > 1:
         assert all(len(cores) == 1 for cores in own)
         assert len({cores[0] for cores in own}) == 2
+
+
+def test_looking_takes_a_small_share_however_many_runs_there_are(tmp_path):
+    run = planned("r", "time.sleep(1)")
+    looks = []
+
+    def slow(states):
+        looks.append(time.monotonic())
+        until = time.process_time() + 0.02  # as with hundreds of runs
+        while time.process_time() < until:
+            pass
+
+    drive(small_sweep(tmp_path, run), watch=slow)
+    between = itertools.pairwise(looks[1:-1])  # the first starts the run, the last sees its end
+    assert min(b - a for a, b in between) >= 0.02 / 0.04
 
 
 def test_inputs_come_first_and_what_needs_a_failed_one_is_not_started(tmp_path):

@@ -162,7 +162,7 @@ def test_logs_are_made_once_for_all_that_learn_from_them(tmp_path):
 
 
 def test_the_driver_costs_next_to_nothing(tmp_path):
-    """Printed for the record; ten times that is a failure."""
+    """Printed for the record; twice what is promised is a failure."""
     folder = planned(tmp_path, METATRAIN)
     process = command(folder)
     wait_for(lambda: (folder / "sweep" / "plan.lock.json").exists())
@@ -173,7 +173,7 @@ def test_the_driver_costs_next_to_nothing(tmp_path):
     process.terminate()
     assert process.wait(60) == 75
     print(f"driver: {100 * share:.1f} % of a core")
-    assert share < 0.5
+    assert share < 0.1
 
 
 def _cpu(pid):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mcat.agents.adaptation.config import RESUME_MAY_CHANGE, AdaptConfig
 from mcat.agents.runs.claim import claimed_run, has_run
-from mcat.agents.runs.record import RECORD_FILE
-from mcat.config import require_same, to_json
+from mcat.agents.runs.record import POLICY_FILE, RECORD_FILE
+from mcat.config import require_same
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
 from mcat.interrupts import Interrupts, stopping_at_once
@@ -68,7 +68,7 @@ def adapt(
 
     from mcat.agents.adaptation.known import known_of
     from mcat.agents.adaptation.rewards import Rewards
-    from mcat.agents.adaptation.trainer import Adapter
+    from mcat.agents.adaptation.trainer import Adapter, AdaptResult
 
     saved = f"stopped, all saved in {out}: the same command with --resume goes on"
     with Interrupts() as stop:
@@ -84,12 +84,16 @@ def adapt(
             known = known_of(logs, rewards.of_logs(), policy)
             adapter = Adapter(config, known, rewards, out, machine)
             with claimed_run(
-                out, "adapt", to_json(config), resume=resume, may_change=RESUME_MAY_CHANGE,
+                out, "adapt", config, resume=resume, may_change=RESUME_MAY_CHANGE,
                 notify=notify, made_of=dict(made_of or {}),
             ) as claim:  # fmt: skip
                 if claim.going_on:
                     old = read_json(out / RECORD_FILE).get("made_of", {})
                     require_same(str(out), old, made_of or {})
+                if claim.finished is not None:
+                    earned = {key: claim.finished[key] for key in ("step", "mean_return")}
+                    return AdaptResult(out=out, policy=out / POLICY_FILE, **earned)
+                if claim.going_on:
                     adapter.restore(notify)
                 claim.write_record()
                 result = adapter.run(stop, quiet=quiet)

@@ -14,7 +14,7 @@ from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.methods.registry import find_method
 from mcat.agents.meta.run_config import RESUME_MAY_CHANGE, RunConfig
 from mcat.agents.runs.claim import Claim, claimed_run, has_run
-from mcat.agents.runs.record import RECORD_FILE, read_record, saved_config
+from mcat.agents.runs.record import POLICY_FILE, RECORD_FILE, read_record, saved_config
 from mcat.config import differences, to_json
 from mcat.envs.families import FAMILIES, PACKAGED
 from mcat.errors import DataError, MissingInputError, UsageError
@@ -61,7 +61,7 @@ def metatrain(
         with claimed_run(
             out,
             "metatrain",
-            to_json(config),
+            config,
             resume=resume,
             may_change=RESUME_MAY_CHANGE,
             notify=notify,
@@ -69,6 +69,8 @@ def metatrain(
             method=config.method,
             arena=tasks,
         ) as claim:
+            if claim.finished is not None:
+                return _of_finished(out, claim.finished)
             if claim.going_on:
                 _restore(trainer, claim, tasks, notify)
             claim.write_record()
@@ -139,6 +141,13 @@ def _restore(trainer: MetaTrainer, claim: Claim, tasks: dict[str, Any], notify: 
         raise UsageError(
             f"{claim.out} has made {trainer.step:,} steps already: ask for more with --steps"
         )
+
+
+def _of_finished(out: Path, result: dict[str, Any]) -> MetaTrainResult:
+    """What `result.json` says."""
+    numbers = ("train_return", "test_return", "train_success", "test_success")
+    earned = {name: result[name] for name in numbers if name in result}
+    return MetaTrainResult(out=out, policy=out / POLICY_FILE, **earned)
 
 
 def _described(task_set: TaskSet) -> dict[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcat.agents.runs.folder import create_run_folder, remove_stale_files, require_free_folder
+from mcat.agents.runs.folder import (
+    create_run_folder,
+    has_checkpoint,
+    remove_stale_files,
+    require_free_folder,
+)
 from mcat.agents.runs.record import (
     RECORD_FILE,
     RECORD_FORMAT,
@@ -16,13 +21,17 @@ from mcat.agents.runs.record import (
     RESULT_FORMAT,
     read_record,
 )
-from mcat.config import require_same
+from mcat.config import defaults_of, differences, require_same, to_json
+from mcat.errors import DataError, MissingInputError
 from mcat.formats import stamp
 from mcat.progress import Notify
 from mcat.provenance import note_other_code, provenance
 from mcat.safe_io import io_errors, is_file, read_json, write_json
 from mcat.tensor_files import content_digest
 from mcat.workplaces import claimed
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True)
@@ -33,11 +42,14 @@ class Claim:
         out: The folder.
         record: What `run.json` shall say.
         going_on: Whether there is a run to go on with.
+        finished: What `result.json` says, if there is nothing to do: the run is finished, and what
+            it takes to go on is not there, or of a version that did not know all of its settings.
     """
 
     out: Path
     record: dict[str, Any]
     going_on: bool
+    finished: dict[str, Any] | None = None
 
     def write_record(self) -> None:
         """Write `run.json`; on going on only after the run was brought back to where it was."""
@@ -73,7 +85,7 @@ def has_run(out: Path, *, resume: bool) -> bool:
 def claimed_run(
     out: Path,
     kind: str,
-    config: Mapping[str, Any],
+    config: DataclassInstance,
     *,
     resume: bool,
     may_change: Collection[str],
@@ -85,7 +97,7 @@ def claimed_run(
     Args:
         out: The folder.
         kind: The command whose run it is.
-        config: The settings of the run as JSON.
+        config: The settings of the run; among them is `steps`.
         resume: Go on with what is there; start if there is nothing.
         may_change: The settings that may differ from those the run was started with.
         notify: Told that other code made the run.
@@ -94,8 +106,11 @@ def claimed_run(
     Raises:
         CannotCreateError: if the folder is not free.
         DataError: if what is there is no run of that kind.
+        MissingInputError: if it shall go on, but is a copy without what that takes.
         UsageError: if it is a run with other settings.
     """
+    settings = to_json(config)
+    finished = None
     going_on = has_run(out, resume=resume)
     if not going_on:
         create_run_folder(out)
@@ -104,10 +119,39 @@ def claimed_run(
         if going_on:
             read_record(out, kinds=(kind,))  # refuses what is not one
             old: dict[str, Any] = read_json(out / RECORD_FILE)
-            require_same(str(out), old["config"], config, may_change)
+            finished = _finished(out, old["config"], config, may_change)
+            if finished is None:
+                require_same(str(out), old["config"], settings, may_change)
             note_other_code(old, notify)
-            record = old | {"config": dict(config)}
+            record = old | {"config": settings}
         else:
             made_by = {**stamp(RECORD_FORMAT), "kind": kind, **more}
-            record = made_by | {"config": dict(config), **provenance()}
-        yield Claim(out, record, going_on)
+            record = made_by | {"config": settings, **provenance()}
+        yield Claim(out, record, going_on, finished)
+
+
+def _finished(
+    out: Path, old: dict[str, Any], config: DataclassInstance, may_change: Collection[str]
+) -> dict[str, Any] | None:
+    """See `Claim.finished`; a run that can go on is asked itself, and mends what it lost."""
+    if not is_file(out / RESULT_FILE):
+        return None
+    new = to_json(config)
+    keys = {line.partition(":")[0] for line in differences(old, new)}
+    can_go_on = has_checkpoint(out)
+    if can_go_on and keys <= set(may_change):
+        return None
+    require_same(str(out), old, new, may_change, defaults=defaults_of(type(config)))
+    result: dict[str, Any] = read_json(out / RESULT_FILE)
+    try:
+        made, wanted = int(result["step"]), int(new["steps"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{out / RESULT_FILE}: not the result of a run ({error})") from error
+    if made >= wanted:
+        return result
+    if can_go_on or any((out / "replay").glob("*")):  # whoever goes on says what is odd about it
+        return None
+    raise MissingInputError(
+        f"{out} is a copy of {made:,} steps without the checkpoint to make {wanted:,} of them:"
+        " bring the whole run here, or start another"
+    )

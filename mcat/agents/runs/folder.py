@@ -260,5 +260,10 @@ def _require_own(path: Path, header: Mapping[str, Any], settings: Mapping[str, A
         )
 
 
+def has_checkpoint(out: Path) -> bool:
+    """Whether the run in that folder has something to go on from."""
+    return bool(_checkpoints(out / "checkpoints"))
+
+
 def _checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*.safetensors"))

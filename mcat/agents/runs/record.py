@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcat.config import T, from_json
-from mcat.envs.tasks import Family, Task
+from mcat.config import T, defaults_of, from_json
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format
 from mcat.safe_io import read_json
-from mcat.tensor_files import load_safetensors
+
+if TYPE_CHECKING:
+    from mcat.envs.tasks import Family
 
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
 RESULT_FILE, RESULT_FORMAT = "result.json", 1  # written last: a run that has one is finished
@@ -99,16 +99,13 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
 
 
-def saved_config(
-    folder: Path, kind: str, config: type[T], later: Mapping[str, Any] | None = None
-) -> T:
-    """The settings of a run of that command.
+def saved_config(folder: Path, kind: str, config: type[T]) -> T:
+    """The settings of a run of that command; those that it did not know yet are the defaults.
 
     Args:
         folder: Where the run is.
         kind: The command.
         config: The class of its settings.
-        later: Groups of settings, as JSON, that the first runs of that command did without.
 
     Raises:
         MissingInputError: if the folder holds none.
@@ -116,7 +113,7 @@ def saved_config(
     """
     record = read_record(folder, kinds=(kind,))
     try:
-        return from_json(config, {**(later or {}), **record.config})
+        return from_json(config, {**defaults_of(config), **record.config})
     except DataError as error:
         raise DataError(f"{folder / RECORD_FILE}: {error}") from error
 
@@ -146,6 +143,8 @@ def policy_file(folder: Path, *, best: bool = False) -> Path:
 
 
 def _mean_return(path: Path) -> float:
+    from mcat.tensor_files import load_safetensors  # numpy: `mcat sweep status` needs none
+
     value = load_safetensors(path)[1].get("mean_return")
     if not isinstance(value, int | float):
         raise DataError(f"{path}: it does not say what it earned")
@@ -153,6 +152,8 @@ def _mean_return(path: Path) -> float:
 
 
 def _of_family(content: dict[str, Any]) -> dict[str, Any]:
+    from mcat.envs.tasks import Family
+
     task_set = content["arena"]
     own = Family.from_dict(task_set["family"]) if "family" in task_set else None
     return {
@@ -168,6 +169,8 @@ def _of_family(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_task(config: dict[str, Any], kind: str) -> dict[str, Any]:
+    from mcat.envs.tasks import Task
+
     if config["task"] is None:  # an adaptation to a machine that mcat cannot simulate
         name, delay = _text(config["live"] or "machine"), _count(config["delay"])
         alone = {"family": name, "train": (name,), "test": ()}

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mcat.agents.configs import FAST_SAC
 from mcat.agents.runs.claim import claimed_run, has_run
 from mcat.agents.runs.record import saved_config
 from mcat.agents.single.config import TrainConfig
-from mcat.config import to_json
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
 
@@ -46,7 +44,7 @@ def train(
     has_run(out, resume=resume)  # refuses before the seconds that torch takes
     import torch
 
-    from mcat.agents.single.trainer import Trainer
+    from mcat.agents.single.trainer import Trainer, TrainResult
 
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
@@ -54,11 +52,18 @@ def train(
         with claimed_run(
             out,
             "train",
-            to_json(config),
+            config,
             resume=resume,
             may_change=config.may_change,
             notify=notify,
         ) as claim:
+            if claim.finished is not None:
+                return TrainResult(
+                    out=out,
+                    policies=tuple(out / name for name in claim.finished["policies"]),
+                    mean_return=claim.finished["mean_return"],
+                    success_rate=claim.finished.get("success_rate"),
+                )
             if claim.going_on:
                 trainer.restore(notify)
             claim.write_record()
@@ -82,4 +87,4 @@ def read_config(folder: Path) -> TrainConfig:
         MissingInputError: if the folder holds none.
         DataError: if it is another command's or damaged.
     """
-    return saved_config(folder, "train", TrainConfig, {"sac": to_json(FAST_SAC)})
+    return saved_config(folder, "train", TrainConfig)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mcat.reports.comparison.looks import FamilyRuns, Scores, families_of, variants_of
+from mcat.reports.comparison.looks import Axis, FamilyRuns, Scores, families_of, variants_of
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.statistics import (
     FEWEST,
@@ -89,12 +89,12 @@ class Comparison:
         """The tasks that are judged by, in those families that have such."""
         return "test" if any(family.split == "test" for family in self.families) else "train"
 
-    def scores(self, part: float = 1.0) -> dict[str, Scores]:
-        """Family → returns that it is judged by, after a part of the steps that all have taken."""
+    def scores(self, part: float = 1.0, axis: Axis = "step") -> dict[str, Scores]:
+        """Family → returns that it is judged by, after a part of what all have taken."""
         return {
-            family.name: family.scores(family.split, part * family.steps)
+            family.name: family.scores(family.split, part * end, axis)
             for family in self.families
-            if family.steps is not None
+            if (end := family.reached(axis)) is not None
         }
 
     @cached_property
@@ -124,7 +124,7 @@ class Comparison:
             if variant in scores
         ]
 
-    def contrast(self, variant: str, part: float = 1.0) -> Contrast | None:
+    def contrast(self, variant: str, part: float = 1.0, axis: Axis = "step") -> Contrast | None:
         """A variant beside the reference, None if they share no family that was evaluated.
 
         Families where one of them has too few seeds are left out, unless all have. Each family
@@ -133,9 +133,10 @@ class Comparison:
 
         Args:
             variant: Its name.
-            part: Of the steps that all runs have taken.
+            part: Of the steps, or CPU seconds, that all runs have taken.
+            axis: Which of the two.
         """
-        looks = self.scores(part).items()
+        looks = self.scores(part, axis).items()
         pairs = {
             name: (scores[self.variants[0]], scores[variant])
             for name, scores in looks

@@ -86,7 +86,7 @@ def draw_intervals(comparison: Comparison, title: str) -> bytes:
 
 
 def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> bytes | None:
-    """A panel for each family with one curve and band for each variant.
+    """A panel for each family with one curve and band for each variant, or its single runs.
 
     Runs whose episodes end early have steps of their own: a first look that they share may be
     missing.
@@ -105,6 +105,8 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
             axes.plot(curve.places, curve.band.value, color=COLOURS[number % 6], lw=1.6,
                       ls=DASHES[number // 6 % 3], marker=marker, ms=3)  # fmt: skip
             _draw_band(axes, curve.places, curve.band, number)
+            for run in curve.runs if curve.band.low is None and len(curve.runs) > 1 else ():
+                axes.plot(curve.places, run, color=COLOURS[number % 6], lw=0.7, alpha=0.6)
         panel_title(axes, plain(family.name))
         axes.set_xlim(left=0)
         axes.margins(y=0.1)

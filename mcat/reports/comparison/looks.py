@@ -26,11 +26,11 @@ _CPU_PLACES = 50  # of a curve over CPU seconds, at which no two runs were evalu
 
 
 class FamilyCurve(NamedTuple):
-    """IQM over the runs of a variant, along steps or CPU seconds."""
+    """IQM over the runs of a variant, along steps or CPU seconds; and each of the runs."""
 
     places: Array
     band: Band
-    runs: int
+    runs: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +115,8 @@ class FamilyRuns:
                 scores = np.stack([self._along(run, split, places, axis) for run in counted])
                 known = np.isfinite(scores).all(0)
                 if known.any():
-                    band = iqm_band(scores[:, known])
-                    found[variant] = FamilyCurve(places[known], band, len(counted))
+                    own_scores = scores[:, known]
+                    found[variant] = FamilyCurve(places[known], iqm_band(own_scores), own_scores)
         return found
 
     def _along(self, run: ComparedRun, split: str, places: Array, axis: Axis) -> Array:

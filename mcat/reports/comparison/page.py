@@ -32,6 +32,7 @@ def write_comparison(
     folder: Path,
     *,
     title: str,
+    progress: str = "",
     about: Sequence[tuple[str, str]] = (),
     refresh: int | None = None,
 ) -> Iterator[Path]:
@@ -44,6 +45,7 @@ def write_comparison(
         runs: What is compared; the variant of the first one is the reference.
         folder: Where to write; made if it is not there.
         title: The name of the comparison.
+        progress: How many of the planned runs there are, if there will be more.
         about: What else to say about how it was made: pairs of a name and a text.
         refresh: Seconds after which a browser shall read the page again.
 
@@ -60,7 +62,7 @@ def write_comparison(
     with io_errors(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
     yield from write_results(list(result_rows(runs, title)), folder)
-    body = [_opening(comparison, title), _table_of(paper_section(comparison))]
+    body = [_opening(comparison, title, progress), _table_of(paper_section(comparison))]
     found = list(_sections(comparison))
     pictures = _draw(found, comparison)
     for name, png in pictures.items():
@@ -83,10 +85,10 @@ def write_comparison(
     yield path
 
 
-def _opening(comparison: Comparison, title: str) -> Html:
+def _opening(comparison: Comparison, title: str, progress: str) -> Html:
     found = verdict(comparison)
     parts = [tag("p", title, class_="soft"), tag("h1", found.headline)]
-    parts += [tag("p", line) for line in found.details]
+    parts += [tag("p", line) for line in (progress, *found.details) if line]
     if missing := list(notes(comparison)):
         lines = tag("ul", *(tag("li", line) for line in missing))
         parts.append(tag("details", tag("summary", "What is missing yet"), lines))

@@ -169,8 +169,8 @@ def curves_section(comparison: Comparison, split: str, axis: Axis) -> Section:
                 rows.append((family.name, variant, f"{end:,.0f}", *cells))
     reading = (
         f"Returns on {split} tasks against {along}: IQM over seeds with a band of 95 % from"
-        f" {FEWEST} seeds on. The table looks at what all runs of a family have reached, each run"
-        " at its latest evaluation until then."
+        f" {FEWEST} seeds on, and thin lines for the runs below that. The table looks at what all"
+        " runs of a family have reached, each run at its latest evaluation until then."
     )
     timed = [run.cpu_is_measured for run in comparison.runs if len(run.evaluations)]
     if axis == "cpu" and not all(timed):

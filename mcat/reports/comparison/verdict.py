@@ -40,12 +40,23 @@ def verdict(comparison: Comparison) -> Verdict:
     if apart:
         names = ", ".join(f"“{name}”" for name in apart)
         sentences.append(f"No family was evaluated with “{first}” and with {names}.")
-    details = (*_looks(comparison), *_cautions(found))
+    details = (*_looks(comparison), *_for_equal_computing(comparison, others), *_cautions(found))
     tone: Literal["good", "unclear"] = "good" if any(c.clear for c in found) else "unclear"
     if len(others) == 1:
         return Verdict(tone=tone, headline=sentences[0], details=details)
     headline = _count(comparison, found)
     return Verdict(tone=tone, headline=headline, details=(*sentences, *details))
+
+
+def _for_equal_computing(comparison: Comparison, others: Sequence[str]) -> tuple[str, ...]:
+    """The same question at equal CPU seconds: what takes more of them may earn less there."""
+    measured = all(run.cpu_is_measured for run in comparison.runs if len(run.evaluations))
+    contrasts = [comparison.contrast(variant, axis="cpu") for variant in others]
+    sentences = [_sentence(comparison, contrast) for contrast in contrasts if contrast]
+    if not (measured and sentences):
+        return ()
+    text = " ".join(sentences)
+    return (f"For equal CPU seconds instead: {text[0].lower()}{text[1:]}",)
 
 
 def _sentence(comparison: Comparison, contrast: Contrast) -> str:

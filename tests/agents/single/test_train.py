@@ -172,7 +172,8 @@ def test_a_damaged_newest_checkpoint_falls_back_on_the_one_before(tmp_path):
 
 def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path, clean):
     go(tmp_path / "run", steps=40, checkpoint_every=40)
-    (tmp_path / "run/checkpoints/step-0000000040.safetensors").unlink()
+    for made_later in ("checkpoints/step-0000000040.safetensors", "result.json"):
+        (tmp_path / "run" / made_later).unlink()
     go(tmp_path / "run", snapshots=(130,), resume=True)
     found = contents(tmp_path / "run")
     found.pop("policy-40.safetensors")

@@ -66,6 +66,22 @@ def test_the_first_sentence_is_the_answer():
     assert len(verdict(Comparison(runs=tuple(compared({"a": 1, "b": 2}, seeds=5)))).details) == 1
 
 
+def test_the_same_is_asked_for_equal_computing():
+    """The variant earns twice as much at equal steps, which take it four times as long."""
+    runs = compared({"plain": 1}, cpu=(10, 20)) + compared({"slow": 2}, cpu=(20, 80))
+    found = verdict(Comparison(runs=tuple(runs)))
+    assert found.headline.startswith("“slow” earns 100 % more on unseen tasks than “plain” (")
+    assert found.details[1] == (
+        "For equal CPU seconds instead: “slow” earns 0 % more on unseen tasks than “plain”"
+        " (95 % interval 0 % to 0 %; 3 seeds, 2 families): no clear difference."
+    )
+    few = [run for run in runs if run.run.record.seed < 2]
+    said = verdict(Comparison(runs=tuple(few))).details[1]
+    assert said.startswith("For equal CPU seconds instead: too few seeds to say: “slow” earns 0 %")
+    guessed = compared({"plain": 1, "slow": 2}, seconds=(10, 20))  # not measured, so not claimed
+    assert "CPU" not in " ".join(verdict(Comparison(runs=tuple(guessed))).details)
+
+
 def test_too_few_seeds_are_said_and_families_with_enough_count():
     runs = compared({"MCAT": 1, "no transfer": 0.5}, seeds=2)
     says = "“no transfer” earns 50 % less on unseen tasks than “MCAT” (2 seeds, 2 families)."
@@ -239,6 +255,12 @@ def test_pictures_show_every_family_and_the_papers_line(drawn):
     assert paper.get_ydata() == [155.7, 155.7]
     assert len(panels[0].collections) == 2  # bands; one seed has none
     assert not panels[2].collections
+    few = Comparison(runs=tuple(compared({"MCAT": 1}, seeds=2)))
+    mean, *single, paper = drawn.draw_curves(few, "test", "step", "title").axes[0].get_lines()
+    assert mean.get_ydata() == pytest.approx([148.05, 296.1])
+    assert [list(line.get_ydata()) for line in single] == [
+        pytest.approx([141.0, 282.0]), pytest.approx([155.1, 310.2])
+    ]  # fmt: skip
     comparison = Comparison(runs=tuple(runs[:-1]))
     panels = drawn.draw_intervals(comparison, "title").axes
     assert [axes.get_title("left") for axes in panels] == [
@@ -268,7 +290,9 @@ def test_the_page_has_all_parts_in_order_and_needs_no_other_file(tmp_path):
     runs = compared({"MC<b>AT": 1, "half": 0.5}, cpu=(1, 2))
     runs.append(made_up("half", 9, [], steps=(), state="diverged", failure="<i>no</i>"))
     about = [("plan", "sweep.toml")]
-    files, text, seen = page_of(runs, tmp_path / "new" / "out", about=about, refresh=60)
+    files, text, seen = page_of(
+        runs, tmp_path / "new" / "out", about=about, refresh=60, progress="3 of 9."
+    )
     assert files == ["results.csv", "results.parquet", "intervals.png", "curves-test.png",
                      "curves-train.png", "curves-cpu.png", "profile.png"]  # fmt: skip
     ids = [own["id"] for tag, own in seen if tag == "section"]
@@ -281,6 +305,7 @@ def test_the_page_has_all_parts_in_order_and_needs_no_other_file(tmp_path):
     assert "Content-Security-Policy" in metas
     assert text.index("<h1>") < text.index("“half” earns") < text.index("<table>")
     assert "sweep.toml" in text
+    assert text.index("</h1>") < text.index("3 of 9.") < text.index("All runs are compared")
 
 
 CASES = {

@@ -63,7 +63,7 @@ def test_a_run_that_diverged_is_the_worst_of_all_on_every_task():
     curve = found.curves("test", "step")["y"]
     assert curve.places.tolist() == [100, 200]
     assert curve.band.value == pytest.approx([(4 + 8 + 3) / 3, (6.5 + 3.5 + 3.5) / 3])
-    assert curve.runs == 3
+    assert curve.runs.tolist() == [[4, 6.5], [8, 3.5], [3, 3.5]]
 
 
 def test_equal_cpu_seconds_are_what_the_shortest_used():
