@@ -20,8 +20,9 @@ _PACKAGES = ("torch", "numpy", "mujoco", "gymnasium", "metaworld")
 
 def provenance() -> dict[str, Any]:
     """Who made a file and with what: command, commit, versions, machine."""
+    program = Path(sys.argv[0]).name.replace("__main__.py", "mcat")  # `python -m mcat` is `mcat`
     return {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([program, *sys.argv[1:]]),
         "commit": _git("rev-parse", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "versions": installed_versions(*_PACKAGES),
