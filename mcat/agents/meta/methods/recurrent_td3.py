@@ -137,13 +137,18 @@ class RecurrentTD3(Learner):
     # --- adapting a copy --------------------------------------------------------------------
 
     def copied(self, generator: torch.Generator) -> RecurrentTD3:
-        """The same networks with optimisers anew, whose weights are the anchor of `pull`."""
+        """The same networks with optimisers anew, whose weights are the anchor of `pull`.
+
+        Its actor is the one that a user gets: an average of actors earns more than the last of
+        them, and adapting should not begin by giving that up.
+        """
         new = RecurrentTD3(*self.sizes, self.config, generator)
         for name, part in new.parts.items():
             if isinstance(part, torch.nn.Module):
                 own = self.parts[name]
                 assert isinstance(own, torch.nn.Module)
                 part.load_state_dict(own.state_dict())
+        new.actor.load_state_dict(self.deployed.state_dict())
         new.updates = self.updates
         new._anchors = {
             adam: [p.detach().clone() for p in adam.param_groups[0]["params"]]
