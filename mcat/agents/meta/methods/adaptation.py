@@ -52,8 +52,9 @@ class Adaptation:
             return self._learner.deployed
         torch_seed, numpy_seed = seed.spawn(2)
         number = int(torch_seed.generate_state(1, np.uint64)[0] >> 1)
-        learner = self._learner.copied(torch.Generator().manual_seed(number))
         rng, config = np.random.default_rng(numpy_seed), self._config.adapt
+        generator = torch.Generator().manual_seed(number)
+        learner = self._learner.copied(generator, config.learning_rate)
         replay = self._experience.replay
         new = self._rows(trial, np.arange(len(trial)))
         propensity = self._propensity(new, rng)
