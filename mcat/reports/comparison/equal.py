@@ -25,8 +25,9 @@ def equal_section(groups: Sequence[Group]) -> Section | None:
         for split in ("test", "train"):
             for family, label, *found in curves_section(comparison, split, axis).rows[1:]:
                 cells.setdefault((family, label), {})[axis, split] = found
-    rows = [("family", "method", "steps", "test", "train", "CPU seconds", "test", "train",
-             PAPER_COLUMN)]  # fmt: skip
+    rows: list[tuple[str, ...]] = [
+        ("family", "method", "steps", "test", "train", "CPU seconds", "test", "train", PAPER_COLUMN)
+    ]
     families = [group.record.family for group in groups]
     for group in groups:
         own = cells.get((group.record.family, group.label), {})

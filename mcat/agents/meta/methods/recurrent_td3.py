@@ -149,8 +149,9 @@ class RecurrentTD3(Learner):
         """
         config = self.config
         if rate is not None:
-            steady = {"settling": None} if isinstance(config, CrossQConfig) else {}
-            config = replace(config, learning_rate=rate, **steady)
+            config = replace(config, learning_rate=rate)
+        if rate is not None and isinstance(config, CrossQConfig):
+            config = replace(config, settling=None)
         new = RecurrentTD3(*self.sizes, config, generator)
         for name, part in new.parts.items():
             if isinstance(part, torch.nn.Module):
