@@ -10,14 +10,14 @@ from mcat.reports.comparison.looks import Axis
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.sections import INTERVALS, curves_section
 from mcat.reports.learning.groups import Group
-from mcat.reports.learning.sections import PAPER_COLUMN, caveat, learner_note, paper_cell
+from mcat.reports.learning.sections import PAPER_COLUMN, caveat, paper_cell
 from mcat.reports.sections import Section
 
 _NONE = "–"
 
 
 def equal_section(groups: Sequence[Group]) -> Section | None:
-    """A line for each group of a family that has several; None without such a family."""
+    """A line for each group of a family with several that were evaluated; None without one."""
     runs = [ComparedRun(run, group.label) for group in groups for run in group.runs]
     comparison = Comparison(runs=tuple(runs))
     cells: dict[tuple[str, str], dict[tuple[Axis, str], Sequence[str]]] = {}
@@ -28,11 +28,12 @@ def equal_section(groups: Sequence[Group]) -> Section | None:
     rows: list[tuple[str, ...]] = [
         ("family", "method", "steps", "test", "train", "CPU seconds", "test", "train", PAPER_COLUMN)
     ]
-    families = [group.record.family for group in groups]
-    for group in groups:
-        own = cells.get((group.record.family, group.label), {})
-        if families.count(group.record.family) < 2 or not own:
+    evaluated = [group for group in groups if (group.record.family, group.label) in cells]
+    families = [group.record.family for group in evaluated]
+    for group in evaluated:
+        if families.count(group.record.family) < 2:
             continue
+        own = cells[group.record.family, group.label]
         columns: list[str] = []
         for axis in get_args(Axis):
             test, train = (own.get((axis, split), ()) for split in ("test", "train"))
@@ -45,8 +46,8 @@ def equal_section(groups: Sequence[Group]) -> Section | None:
         "Returns when all runs of a family had taken equally many steps, and when they had used"
         f" equally much CPU time, each by its latest evaluation until then. {INTERVALS}"
     )
-    reading = f"{reading} {learner_note(rows)}".rstrip() + caveat(groups)
     return Section(
-        name="equal", title="For equal steps, and for equal computing", reading=reading,
+        name="equal", title="For equal steps, and for equal computing",
+        reading=reading + caveat(groups),
         finding="Each method at the last place that all have reached", rows=rows,
     )  # fmt: skip
