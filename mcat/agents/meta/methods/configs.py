@@ -172,8 +172,6 @@ class AdaptConfig:
             number says nothing of it.
         by_sample_size: Let that number say so.
         with_state: Tell rows apart by their states too, not by contexts alone.
-        learning_rate: Adam's, which begins anew and so takes its first steps at full length; None
-            for what the rate of training has come to.
     """
 
     new_updates: int = 10
@@ -184,14 +182,11 @@ class AdaptConfig:
     proximity: float = 0.1
     by_sample_size: bool = True
     with_state: bool = True
-    learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         _not_negative(new_updates=self.new_updates, old_updates=self.old_updates)
         _positive(old_batches=self.old_batches, inverse_penalty=self.inverse_penalty)
         _not_negative(clip=self.clip, proximity=self.proximity)
-        if self.learning_rate is not None:
-            _positive(learning_rate=self.learning_rate)
 
 
 @dataclass(frozen=True, kw_only=True)

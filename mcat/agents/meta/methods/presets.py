@@ -115,12 +115,7 @@ PEARL = _presets(
 MQL = _presets(
     MQLRun,
     MQLConfig,
-    # The rate of adapting was chosen by returns on training tasks: docs/decisions.md.
-    fast={
-        "learner": "crossq",
-        "exploration": 0.3,
-        "adapt": AdaptConfig(learning_rate=1e-4),
-    },
+    fast={"learner": "crossq", "exploration": 0.3},
     paper={
         "td3": TD3Config(hidden=(300, 300)),
         "memory": 30,
