@@ -26,13 +26,15 @@ def plot(
 
     Learning curves on train and test tasks, how often they succeed where there are goals, which
     policy collected each episode, and contexts by task; runs that differ in their seed only are
-    one curve with its standard error.
+    one curve with its standard error. Several methods on one family are also compared at equal
+    steps and at equal CPU seconds.
 
     \b
     mcat plot runs/*
     mcat plot runs/halfcheetah-armature-fast-seed0
     mcat plot runs/halfcheetah-armature-* --out plots/armature
     """  # noqa: D301
+    from mcat.reports.comparison.equal import equal_section
     from mcat.reports.learning.groups import group_runs
     from mcat.reports.learning.page import without_detail, write_learning
     from mcat.reports.learning.runs import read_run
@@ -58,6 +60,8 @@ def plot(
         click.echo(markdown_table(rows))
         if note := learner_note(rows):
             click.echo(f"\n{note}")
+        if equal := equal_section(groups):
+            click.echo(f"\n{equal.reading}\n\n{markdown_table(equal.rows)}")
         if judged := with_goals(groups):
             section = success_section(judged)
             click.echo(f"\n{section.reading}\n\n{markdown_table(section.rows)}")

@@ -38,6 +38,11 @@ EXPERIMENTS = {
         steps=2_000_000,
         variants=("MCAT",),
     ),
+    "methods": Experiment(
+        title="Table 2, Figure 3: MCAT beside the methods it is compared with",
+        plan="methods",
+        steps=2_000_000,
+    ),
     "transfer-effect": Experiment(
         title="Table 3, Figure 7: what policy transfer adds",
         plan="transfer",

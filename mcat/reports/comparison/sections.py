@@ -37,7 +37,7 @@ from mcat.reports.sections import Rows, Section, number
 PARTS = (0.25, 0.5, 1.0)  # of the steps that all have taken
 ALL = "all families"
 _NONE = "–"
-_INTERVALS = (
+INTERVALS = (
     "Numbers are interquartile means (IQM, the mean of the middle half) over seeds, in brackets"
     f" where 95 % of the resampled ones lie; below {FEWEST} seeds the single returns. A run that"
     " diverged counts as the worst of all on its tasks."
@@ -76,7 +76,7 @@ def paper_section(comparison: Comparison) -> Section:
     return Section(
         name="returns",
         title="What was earned, beside the paper",
-        reading=f"Mean returns when all runs of a family had taken equally many steps. {_INTERVALS}"
+        reading=f"Mean returns when all runs of a family had taken equally many steps. {INTERVALS}"
         " The paper's numbers are of that method and delay after the steps named beside them: mind"
         f" how many there are in a row. {learner_note(rows)}".rstrip()
         + f" {SUCCESS}" * goals

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mcat.errors import MissingInputError, install
 from mcat.paper.experiments import TEST, TRAIN
+from mcat.reports.comparison.equal import equal_section
 from mcat.reports.html import document, section_of, tag
 from mcat.reports.learning.groups import Group
 from mcat.reports.learning.runs import LearningRun
@@ -66,6 +67,8 @@ def write_learning(
             part.write_bytes(png)
         body.append(section_of(section, png))
         yield path
+    if (equal := equal_section(groups)) is not None:
+        body.append(section_of(equal, None))
     page = folder / PAGE
     with new_file(page, overwrite=True) as part:
         part.write_text(document("mcat plot", body), encoding="utf-8")

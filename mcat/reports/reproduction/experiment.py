@@ -25,6 +25,7 @@ from mcat.paper.meta import (
     printed_for,
 )
 from mcat.provenance import provenance
+from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import FamilyRuns, families_of, variants_of
 from mcat.reports.comparison.results import ComparedRun, provenance_of
 from mcat.reports.learning.groups import Group, in_order, mean_and_error, short_names
@@ -223,6 +224,8 @@ def _page(
         parts.append(SUCCESS)
     if mirrored := sorted({r.run.record.family for r in runs if has_other_tasks(r.run.record)}):
         parts.append(f"{', '.join(mirrored)}: {MIRRORED}")
+    if (equal := equal_section(_groups(runs))) is not None:
+        parts += [f"## {equal.title}", equal.reading, markdown_table(equal.rows)]
     for label, run in pair.items():
         parts.append(f"{label}: {_apart(run)} ({run.record.name}).")
     return "\n\n".join(parts) + "\n"

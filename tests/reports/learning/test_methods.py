@@ -2,6 +2,7 @@
 
 import pytest
 
+from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import families_of
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.learning import figures, page
@@ -93,3 +94,34 @@ def test_a_page_of_several_methods_is_drawn(tmp_path, monkeypatch):
     _, test = figures.draw_curves(group_runs(runs), "title").axes
     told = [text.get_text() for text in test.texts]
     assert [line for line in told if "PEARL" in line or "Distral" in line] == []
+
+
+def test_methods_are_compared_at_equal_steps_and_at_equal_cpu_seconds(tmp_path):
+    """A round takes MCAT 1 CPU second and PEARL 2: after MCAT's ten PEARL has made five."""
+    mcat = [_timed(tmp_path / f"mcat{seed}", "mcat", 1.0, seed) for seed in range(2)]
+    pearl = [_timed(tmp_path / f"pearl{seed}", "pearl", 2.0, seed) for seed in range(2)]
+    alone = _timed(tmp_path / "hopper", "mcat", 1.0, 0, family="hopper-size")
+    groups = group_runs([*mcat, *pearl, alone])
+    section = equal_section(groups)
+    heading, *rows = section.rows
+    assert heading[2:8] == ("steps", "test", "train", "CPU seconds", "test", "train")
+    assert [row[:2] for row in rows] == [
+        ("ant-cripple", "MCAT fast, no mirror"), ("ant-cripple", "PEARL fast, no mirror")
+    ]  # fmt: skip
+    few = "{0} and {0} (too few seeds)".format
+    # The single test task of the family is number 4 of what the columns count up from 0.
+    assert rows[0][2:8] == ("40,000", few(204), few(302), "10", few(204), few(302))
+    assert rows[0][8] == "156 (MCAT, 1M) †"
+    assert rows[1][2:8] == ("40,000", few(204), few(302), "10", few(54), few(102))
+    assert "corrections" in section.reading
+    assert equal_section(group_runs([*mcat, alone])) is None
+
+
+def _timed(folder, method, seconds, seed, family="ant-cripple"):
+    """A run whose rounds took so many CPU seconds."""
+    written(folder, method, seed=seed, family=family)
+    path = folder / "metrics.csv"
+    heading, *lines = path.read_text().splitlines()
+    timed = [f"{line},{seconds * number}" for number, line in enumerate(lines, 1)]
+    path.write_text("\n".join([f"{heading},time/cpu", *timed]) + "\n")
+    return read_run(folder)

@@ -15,6 +15,9 @@ from mcat.agents.meta.methods.recurrent_td3 import RecurrentTD3
 from mcat.agents.recurrent import RecurrentMLP, windows_of
 from mcat.datasets.views import Episodes
 
+# Adam begins anew, so that its first steps are of full length: CrossQ's rate is too much for them
+# (chosen by returns on training tasks, docs/decisions.md); TD3 adapts at the rate it trains with.
+CROSSQ_RATE = 1e-4
 RECENT = 2  # rounds of each task that stand for what was seen before
 
 
@@ -52,8 +55,10 @@ class Adaptation:
             return self._learner.deployed
         torch_seed, numpy_seed = seed.spawn(2)
         number = int(torch_seed.generate_state(1, np.uint64)[0] >> 1)
-        learner = self._learner.copied(torch.Generator().manual_seed(number))
         rng, config = np.random.default_rng(numpy_seed), self._config.adapt
+        generator = torch.Generator().manual_seed(number)
+        rate = CROSSQ_RATE if self._config.learner == "crossq" else None
+        learner = self._learner.copied(generator, rate)
         replay = self._experience.replay
         new = self._rows(trial, np.arange(len(trial)))
         propensity = self._propensity(new, rng)

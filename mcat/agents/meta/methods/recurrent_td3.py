@@ -7,6 +7,7 @@ critics actor and critics have slow copies, readers included, that give the targ
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -136,14 +137,28 @@ class RecurrentTD3(Learner):
 
     # --- adapting a copy --------------------------------------------------------------------
 
-    def copied(self, generator: torch.Generator) -> RecurrentTD3:
-        """The same networks with optimisers anew, whose weights are the anchor of `pull`."""
-        new = RecurrentTD3(*self.sizes, self.config, generator)
+    def copied(self, generator: torch.Generator, rate: float | None = None) -> RecurrentTD3:
+        """The same networks with optimisers anew, whose weights are the anchor of `pull`.
+
+        Its actor is the one that a user gets: an average of actors earns more than the last of
+        them, and adapting should not begin by giving that up.
+
+        Args:
+            generator: Draws the noise of its next actions.
+            rate: Its optimisers'; None for what this one's has come to.
+        """
+        config = self.config
+        if rate is not None:
+            config = replace(config, learning_rate=rate)
+        if rate is not None and isinstance(config, CrossQConfig):
+            config = replace(config, settling=None)
+        new = RecurrentTD3(*self.sizes, config, generator)
         for name, part in new.parts.items():
             if isinstance(part, torch.nn.Module):
                 own = self.parts[name]
                 assert isinstance(own, torch.nn.Module)
                 part.load_state_dict(own.state_dict())
+        new.actor.load_state_dict(self.deployed.state_dict())
         new.updates = self.updates
         new._anchors = {
             adam: [p.detach().clone() for p in adam.param_groups[0]["params"]]

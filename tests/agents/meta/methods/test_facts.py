@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mcat.agents.configs import SACConfig, TD3Config
+from mcat.agents.configs import CrossQConfig, SACConfig, TD3Config
 from mcat.agents.learner import Batch
 from mcat.agents.meta.algorithm import Round
 from mcat.agents.meta.methods.pcgrad import ProjectedSAC
@@ -117,6 +117,20 @@ def test_rows_of_a_task_change_its_networks_and_the_distilled_one_only(tmp_path)
     assert "prior/layers.0" in changed(ends[0], ends[1])
 
 
+def test_the_tasks_policies_hear_nothing_of_the_distilled_ones_loss_nor_it_of_theirs(tmp_path):
+    learner = algorithm(tmp_path, "distral").learner
+    start, generator = copies(learner.tensors()), learner.generator.get_state()
+    SAC._improve(learner, batch(2).obs)  # L_π alone
+    tasks_alone = copies(learner.tensors())
+    assert {name.split("/")[0] for name in changed(start, tasks_alone)} >= {"actor"}
+    assert not any(name.startswith("prior") for name in changed(start, tasks_alone))
+    learner.load_tensors(start)
+    learner.generator.set_state(generator)
+    learner._improve(batch(2).obs)  # and L_π0
+    both = copies(learner.tensors())
+    assert {name.split("/")[0] for name in changed(tasks_alone, both)} == {"prior", "kl"}
+
+
 def test_its_temperature_is_one_by_beta(tmp_path):
     learner = algorithm(tmp_path, "distral", **{"distral.beta": 4.0}).learner
     assert torch.allclose(learner.temperature().exp(), torch.tensor(0.25))
@@ -208,6 +222,26 @@ def test_a_strong_pull_keeps_a_copy_where_it_started_and_none_lets_it_go():
     free, held = distance(0.0), distance(1e4)
     assert held < free / 10
     assert not changed(before, learner.tensors())  # copies are copies
+
+
+def test_adapting_begins_with_the_actor_that_a_user_gets():
+    """With averaged actors that is another one than the last that was learned."""
+    config = CrossQConfig(hidden=(8,), deployed_rate=0.1, policy_delay=1)
+    learner = RecurrentTD3(2, 2, 3, 4, config, torch.Generator().manual_seed(0))
+    for number in range(4):
+        learner.update(windows(seed=number))
+    copy = learner.copied(torch.Generator().manual_seed(1))
+    ours, averaged, last = (
+        dict(net.state_dict()) for net in (copy.actor, learner.deployed, learner.actor)
+    )
+    assert not changed(ours, averaged)
+    assert changed(ours, last)
+    slow = learner.copied(torch.Generator().manual_seed(1), rate=1e-5)
+    for each, rate in ((copy, config.rate(4)), (slow, 1e-5)):
+        each.update(windows())
+        assert each.critic_adam.param_groups[0]["lr"] == rate
+        moved = (each.actor.layers[0] - learner.deployed.layers[0]).detach().abs().max()
+        assert float(moved) == pytest.approx(rate, rel=0.01)  # the first step of Adam
 
 
 def test_the_next_context_is_that_of_the_next_step(tmp_path):
