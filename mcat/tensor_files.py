@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,13 @@ from mcat.errors import DataError
 from mcat.safe_io import StrPath, dump_json, new_file, open_input, parse_json
 
 Arrays = dict[str, npt.NDArray[Any]]
+Value = TypeVar("Value")
 _MAX_HEADER = 100_000_000  # bytes, as safetensors itself has it
+
+
+def part(name: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Those whose names begin so, by the rest of their names: `actor/0` is `0` of `actor/`."""
+    return {k.removeprefix(name): v for k, v in values.items() if k.startswith(name)}
 
 
 def digest(arrays: Mapping[str, npt.NDArray[Any]], text: str = "") -> str:

@@ -12,7 +12,8 @@ from mcat.agents.evaluation import Trial, run_episodes
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.evaluation import roll_trials, trial_seeds
 from mcat.agents.policies.coded_policy import CodedPolicy
-from mcat.agents.policies.policy import MetaPolicy, Policy, load_policy
+from mcat.agents.policies.meta_policy import MetaPolicy
+from mcat.agents.policies.policy import Policy, load_policy
 from mcat.agents.policies.recurrent_policy import RecurrentPolicy
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import RunRecord, policy_file, read_record

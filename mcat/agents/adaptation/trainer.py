@@ -34,7 +34,7 @@ from mcat.errors import DivergedError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
 from mcat.safe_io import io_errors
-from mcat.tensor_files import Arrays
+from mcat.tensor_files import Arrays, part
 
 COLUMNS = ("step", "updates", "charts/episodes", "charts/episodic_return", "eval/return",
            "eval/return_std", "losses/critic", "losses/actor", "anchor/policy", "time/seconds",
@@ -321,7 +321,7 @@ class Adapter:
                 rng.bit_generator.state = state["rngs"][name]
             tail, seals = tensors.pop("replay.tail"), state["replay_seals"]
             self.replay.load(self.segments, state["replay_added"], tail, seals)
-            learned, paid = (_part(tensors, name) for name in ("learner/", "rewards/"))
+            learned, paid = (part(name, tensors) for name in ("learner/", "rewards/"))
             self.learner.load_tensors({k: torch.from_numpy(v) for k, v in learned.items()})
             self.rewards.load_arrays(paid)
             self.known = self.known.with_rewards(self.rewards.of_logs())
@@ -332,10 +332,6 @@ class Adapter:
                 goes_on = self._open_machine().return_to(self.step, seed, actions)
                 self.running = goes_on and state["episode"] is not None
             self.log.restore(state["log"], notify)
-
-
-def _part(tensors: Arrays, prefix: str) -> Arrays:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def _mean(values: list[float]) -> float | None:
