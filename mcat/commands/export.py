@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcat.commands.help import Explained, group
-from mcat.commands.options import json_option, policy_name, task_from, task_options, there
+from mcat.commands.options import (
+    json_option,
+    out_option,
+    overwrite_option,
+    policy_name,
+    task_from,
+    task_options,
+    translator_options,
+)
 from mcat.errors import DataError, MissingInputError, UsageError, unknown
 from mcat.safe_io import ensure_writable_output, exists_already
 
@@ -36,25 +44,17 @@ def export() -> None:
     ),
 )
 @click.argument("policy", callback=policy_name)
-@group(
-    "A packaged policy",
-    task_options(required=False),
-)
+@group("A packaged policy", task_options(required=False))
 @group(
     "On another machine",
-    click.option("--translator", type=click.Path(path_type=Path), callback=there, metavar="FOLDER",
-                 help="What mcat translate wrote: POLICY is the source's, and both become one "
-                 "file."),
-    click.option("--from", "source", metavar="TASK",
-                 help="Which of a translator's several tasks POLICY comes from."),
+    translator_options,
     click.option("--to", "target", metavar="TASK",
                  help="Which of a translator's several tasks it shall act on."),
 )  # fmt: skip
 @group(
     "The result",
-    click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.onnx",
-                 help="Where to write."),
-    click.option("--overwrite", is_flag=True, help="Replace a file that exists."),
+    out_option("FILE.onnx", "Where to write.", required=True),
+    overwrite_option,
     json_option,
 )  # fmt: skip
 def onnx(
