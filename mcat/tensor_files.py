@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mcat.errors import DataError
-from mcat.safe_io import StrPath, dump_json, new_file, open_input, parse_json
+from mcat.safe_io import StrPath, dump_json, open_input, parse_json, write_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 Value = TypeVar("Value")
@@ -50,8 +50,7 @@ def save_safetensors(
     _require_finite(arrays, path)
     text = dump_json(metadata)
     content = save(arrays, {"mcat": text, "sha256": digest(arrays, text)})
-    with new_file(path, overwrite=overwrite) as part:
-        part.write_bytes(content)
+    write_file(path, content, overwrite=overwrite)
 
 
 def load_safetensors(path: StrPath) -> tuple[Arrays, dict[str, Any]]:

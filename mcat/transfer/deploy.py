@@ -45,8 +45,7 @@ def open_transfer(
         DataError: if it is damaged.
         UsageError: if translator, policy and task do not fit together.
     """
-    folder = folder.parent if folder.is_file() else folder
-    result, translator = _read(folder)
+    result, translator = read_transfer(folder)
     if isinstance(translator, LearnedTranslator) and translator.network.conditioned:
         if target is None:
             raise UsageError(f"{folder} knows several tasks: say by --env which one is meant")
@@ -124,7 +123,17 @@ def untranslated(transferred: TransferredPolicy) -> PolicyFunction | None:
     return transferred.policy if fits else None
 
 
-def _read(folder: Path) -> tuple[TransferResult, Translator]:
+def read_transfer(folder: Path) -> tuple[TransferResult, Translator]:
+    """The result and the translator of a folder that `mcat translate` wrote.
+
+    Args:
+        folder: The folder, or the translator in it.
+
+    Raises:
+        MissingInputError: if it is none.
+        DataError: if one of them is damaged.
+    """
+    folder = folder.parent if folder.is_file() else folder
     if not (folder / RESULT_FILE).is_file():
         raise MissingInputError(f"{folder} is no folder that mcat translate wrote")
     content = read_json(folder / RESULT_FILE)

@@ -58,8 +58,6 @@ class TrainConfig:
         td3: The numbers of TD3, if it is the learner.
         crossq: The numbers of CrossQ, if it is the learner.
         sac: The numbers of SAC, if it is the learner.
-        resume: Go on with the run in `out`.
-        quiet: Show no progress.
     """
 
     task: Task
