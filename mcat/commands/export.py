@@ -167,11 +167,11 @@ def _transferred(name: str, folder: Path, source: str | None, target: str | None
     result, translator = read_transfer(folder)
     translator, first, last = _between(translator, result, source, target)
     owner = None if first.task is None else Task.from_dict(first.task)
-    packaged = owner is not None and name in LEVELS
-    about = {
+    file = packaged_path(name, owner) if owner is not None and name in LEVELS else _file(name)
+    about: dict[str, Any] = {
         "kind": "translated policy",
         "source": f"{name} of {first.name}",
-        "source_sha256": content_digest(packaged_path(name, owner) if packaged else _file(name)),
+        "source_sha256": content_digest(file),
         "task": last.name,
         "translator_sha256": content_digest(translator_file(folder)),
     }

@@ -14,10 +14,16 @@ from mcat.agents.policies.names import (
     source_policy_name,
 )
 from mcat.envs.tasks import Task
-from mcat.errors import DataError, MissingInputError, UsageError, unknown
+from mcat.errors import DataError, UsageError, unknown
 from mcat.progress import Notify, ignore
-from mcat.safe_io import read_json
-from mcat.transfer.result import RESULT_FILE, TRANSFERRED, UNTRANSLATED, Machine, TransferResult
+from mcat.transfer.result import (
+    RESULT_FILE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    Machine,
+    TransferResult,
+    read_result,
+)
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
 from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.types import NamedPolicy, PolicyFunction
@@ -134,13 +140,7 @@ def read_transfer(folder: Path) -> tuple[TransferResult, Translator]:
         DataError: if one of them is damaged.
     """
     folder = folder.parent if folder.is_file() else folder
-    if not (folder / RESULT_FILE).is_file():
-        raise MissingInputError(f"{folder} is no folder that mcat translate wrote")
-    content = read_json(folder / RESULT_FILE)
-    try:
-        result = TransferResult.from_json(content)
-    except DataError as error:
-        raise DataError(f"{folder / RESULT_FILE}: {error}") from error
+    result = read_result(folder)
     if not result.machines:
         raise DataError(f"{folder / RESULT_FILE}: names no machine")
     return result, Translator.load(folder / TRANSLATOR_FILE)

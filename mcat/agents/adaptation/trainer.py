@@ -16,10 +16,11 @@ from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.adaptation.known import Known
 from mcat.agents.adaptation.learner import Anchored
 from mcat.agents.adaptation.machine import Live, Machine, open_machine
-from mcat.agents.adaptation.policy_file import policy_of, save_adapted
+from mcat.agents.adaptation.policy_file import save_adapted
 from mcat.agents.adaptation.rewards import Rewards
 from mcat.agents.evaluation import Evaluator
 from mcat.agents.learner import Batch, Losses
+from mcat.agents.policies.policy import Policy
 from mcat.agents.replay import SEGMENT, Replay
 from mcat.agents.runs.folder import (
     CsvLog,
@@ -255,9 +256,10 @@ class Adapter:
         """Measure, and write down, what the policy earns now; save it."""
         actor = self.known.scale.fold(self.learner.deployed)
         self.latest_returns = []
-        if self.evaluator is not None:
-            self.latest_returns = self.evaluator.returns(partial(policy_of, actor)).tolist()
-        critic, policy, chosen = (value / max(self.count, 1) for value in self.sums)
+        if self.evaluator is not None and self.config.task is not None:
+            policy = Policy(actor, self.config.task, {})
+            self.latest_returns = self.evaluator.returns(policy).tolist()
+        critic, drawn, chosen = (value / max(self.count, 1) for value in self.sums)
         returns = self.latest_returns or [np.nan]
         metrics.add(
             {
@@ -268,7 +270,7 @@ class Adapter:
                 "eval/return": float(np.mean(returns)),
                 "eval/return_std": float(np.std(returns)),
                 "losses/critic": critic,
-                "losses/actor": policy,
+                "losses/actor": drawn,
                 "anchor/policy": chosen,
                 "time/seconds": self.seconds,
                 "time/cpu": self.cpu_seconds,
