@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.limits import require_bearable
 from mcat.config import to_json
 from mcat.envs.tasks import Task
@@ -18,31 +19,26 @@ USUAL_EPISODES = 10  # of an evaluation where it costs no real steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchoredConfig:
-    """Of `Anchored`.
+class AnchoredConfig(TD3Config):
+    """The numbers of `Anchored`: those of TD3, and what keeps its actor near what is known.
 
     Attributes:
-        hidden: Widths of the hidden layers.
-        learning_rate: Of all networks.
-        discount: γ.
-        target_rate: How far targets follow the networks after a step of the actor.
-        deployed_rate: The same of the actor that a user gets, which starts as a plain mean.
-        target_noise: On next actions.
-        target_noise_clip: At most so much of it.
-        policy_delay: Critic updates for each of the actor.
+        deployed_rate: How far the actor that a user gets goes, after each update of the one that
+            learns, to meet it; it starts as a plain mean.
         greed: λ, what the critics' judgement counts next to the distance to the anchor; 0 clones
             the anchor, and the larger it is, the more it is plain TD3.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    discount: float = 0.99
-    target_rate: float = 0.005
     deployed_rate: float = 0.003
-    target_noise: float = 0.2
-    target_noise_clip: float = 0.5
-    policy_delay: int = 2
     greed: float = 2.5
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        super().__post_init__()
+        if not 0 < self.deployed_rate <= 1:
+            raise UsageError(f"deployed_rate must be in (0, 1], not {self.deployed_rate}")
+        if not self.greed >= 0:
+            raise UsageError(f"greed must not be negative, not {self.greed}")
 
 
 @dataclass(frozen=True, kw_only=True)
