@@ -213,7 +213,7 @@ BAD_CALLS = [
     (
         "export onnx meta --translator own --out x.onnx",
         2,
-        "does not fit own-a: 17 observations and 6 actions",
+        "does not fit own-a: 17 observations",
     ),
     ("export onnx agent.pt --out x.onnx", 65, "pickles and zips are never loaded"),
     ("export onnx good --translator meta --out x.onnx", 66, "no folder that mcat translate wrote"),
