@@ -47,22 +47,12 @@ def cli(debug: bool) -> None:
     """Robots whose bodies change: task families, data sets, policies that follow."""
 
 
-cli.add_command(envs.envs)
-cli.add_command(envs.render)
-cli.add_command(data.collect)
-cli.add_command(dataset.dataset)
-cli.add_command(train.train)
-cli.add_command(policies.policies)
-cli.add_command(translate.translate)
-cli.add_command(evaluate.evaluate)
-cli.add_command(adapt.adapt)
-cli.add_command(metatrain.metatrain)
-cli.add_command(plot.plot)
-cli.add_command(reproduce.reproduce)
-cli.add_command(calibrate.calibrate)
-cli.add_command(sweep.sweep)
-cli.add_command(export.export)
-cli.add_command(doctor.doctor)
+for _command in (
+    envs.envs, envs.render, data.collect, dataset.dataset, train.train, policies.policies,
+    translate.translate, evaluate.evaluate, adapt.adapt, metatrain.metatrain, plot.plot,
+    reproduce.reproduce, calibrate.calibrate, sweep.sweep, export.export, doctor.doctor,
+):  # fmt: skip
+    cli.add_command(_command)
 
 
 def main(args: list[str] | None = None) -> None:

@@ -86,30 +86,4 @@ __all__ = [
     "train",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "adaptation.config": ("AdaptConfig", "AnchoredConfig"),
-        "adaptation.run": ("adapt",),
-        "configs": ("CreditConfig", "CrossQConfig", "ImitationConfig", "SACConfig",
-                    "SelectionConfig", "TD3Config"),
-        "credit.credit": ("Credit",),
-        "crossq": ("CrossQ",),
-        "evaluation": ("Evaluator", "episode_outcomes", "run_episodes"),
-        "meta.config": ("MCATConfig", "MetaTrainConfig", "PRESETS"),
-        "meta.mcat": ("MCAT",),
-        "meta.run": ("metatrain",),
-        "policies.context_policy": ("ContextPolicy",),
-        "policies.foreign.export": ("export_onnx",),
-        "policies.foreign.others": ("import_policy",),
-        "policies.names": ("find_policy", "open_policy", "packaged_path", "packaged_policies"),
-        "policies.policy": ("Policy", "load_policy"),
-        "returns": ("Returns",),
-        "sac": ("SAC",),
-        "sil": ("SelfImitation",),
-        "single.config": ("TrainConfig",),
-        "single.run": ("train",),
-        "td3": ("TD3",),
-        "trained_run": ("evaluate_run", "open_run"),
-    },
-)  # fmt: skip
+__getattr__ = on_first_use(__name__)

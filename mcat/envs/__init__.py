@@ -31,12 +31,4 @@ __all__ = [
 ]
 
 # These import gymnasium and mujoco, which `import mcat` must not.
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "env": ("TaskEnv",),
-        "lockstep": ("in_lockstep",),
-        "scripted": ("scripted_policy",),
-        "vector": ("TaskVectorEnv",),
-    },
-)
+__getattr__ = on_first_use(__name__)
