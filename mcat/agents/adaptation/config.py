@@ -12,6 +12,7 @@ from mcat.agents.limits import require_bearable
 from mcat.config import to_json
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
+from mcat.ranges import require_ranges
 
 # What may differ when an adaptation goes on; everything else would make it another one.
 RESUME_MAY_CHANGE = frozenset({"steps", "checkpoint_every"})
@@ -35,10 +36,7 @@ class AnchoredConfig(TD3Config):
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
         super().__post_init__()
-        if not 0 < self.deployed_rate <= 1:
-            raise UsageError(f"deployed_rate must be in (0, 1], not {self.deployed_rate}")
-        if not self.greed >= 0:
-            raise UsageError(f"greed must not be negative, not {self.greed}")
+        require_ranges(self, part=["deployed_rate"], not_negative=["greed"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +94,11 @@ class AdaptConfig:
     learner: AnchoredConfig = field(default_factory=AnchoredConfig)
 
     def __post_init__(self) -> None:
-        for name in ("updates_per_step", "batch_size", "evaluate_every", "checkpoint_every",
-                     "threads", "delay", "log_delay"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}")
-        for name in ("steps", "seed", "offline_updates", "random_steps", "exploration",
-                     "online_anchor"):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
-        if not 0 <= self.log_share <= 1:
-            raise UsageError(f"log_share must be from 0 to 1, not {self.log_share}")
+        counts = ("updates_per_step", "batch_size", "evaluate_every", "checkpoint_every", "threads",
+                  "delay", "log_delay")  # fmt: skip
+        not_negative = ("steps", "seed", "offline_updates", "random_steps", "exploration",
+                        "online_anchor", "evaluation_episodes")  # fmt: skip
+        require_ranges(self, at_least_1=counts, not_negative=not_negative, share=["log_share"])
         require_bearable({k: v for k, v in to_json(self).items() if v is not None})
         self._check_machine()
 
@@ -119,8 +111,6 @@ class AdaptConfig:
             raise UsageError("delay is that of a live machine: a task has its own, --delay")
         if self.live is None and self.live_args:
             raise UsageError("--live-arg is of --live ID")
-        if (self.evaluation_episodes or 0) < 0:
-            raise UsageError(f"episodes must not be negative, not {self.evaluation_episodes}")
         if self.evaluation_episodes and self.task is None:
             raise UsageError(
                 "an evaluation needs a simulator (--env): on a live machine it would cost real"
