@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mcat.agents import open_policy
-from mcat.agents.policies.foreign.export import export_onnx
+from mcat.agents import export_onnx, open_policy
 from mcat.agents.policies.foreign.imported import Bounds, ImportedPolicy, layered
 from mcat.datasets import import_logs, read_card
 from mcat.robot import Guard, Ticks, latency_of

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -11,19 +14,26 @@ from types import ModuleType
 from typing import Any
 
 
-def on_first_use(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """A `__getattr__` for `package`.
+def on_first_use(package: str) -> Callable[[str], Any]:
+    """A `__getattr__` for `package`: finds what it imports `if TYPE_CHECKING`.
+
+    That block and `__all__` are all that a package says of its names, and tools check both.
 
     Args:
         package: Its `__name__`.
-        modules: Names by the module of the package that has them.
     """
-    home = {name: module for module, names in modules.items() for name in names}
+
+    @cache
+    def homes() -> dict[str, str]:
+        blocks = ast.parse(inspect.getsource(sys.modules[package])).body
+        lines = [line for block in blocks if isinstance(block, ast.If) for line in block.body]
+        imports = [line for line in lines if isinstance(line, ast.ImportFrom)]
+        return {name.name: str(line.module) for line in imports for name in line.names}
 
     def find(name: str) -> Any:
-        if name not in home:
+        if name.startswith("__") or name not in homes():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{home[name]}"), name)
+        return getattr(import_module(homes()[name]), name)
 
     return find
 

@@ -267,11 +267,15 @@ def _float(digits: str) -> float:
 _JSON = json.JSONDecoder(parse_constant=_no_constants, parse_int=_integer, parse_float=_float)
 
 
+def write_file(path: StrPath, content: str | bytes, *, overwrite: bool = False) -> None:
+    """Writes a text in UTF-8, or bytes, whole or not at all."""
+    with new_file(path, overwrite=overwrite) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def write_json(path: StrPath, value: object, *, overwrite: bool = False) -> None:
     """Writes `value` as a JSON file, whole or not at all."""
-    text = dump_json(value, indent=2) + "\n"
-    with new_file(path, overwrite=overwrite) as part:
-        part.write_text(text, encoding="utf-8")
+    write_file(path, dump_json(value, indent=2) + "\n", overwrite=overwrite)
 
 
 def read_json(path: StrPath) -> Any:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from mcat.errors import DataError
-from mcat.safe_io import StrPath, dump_json, new_file, open_input, parse_json
+from mcat.safe_io import StrPath, dump_json, open_input, parse_json, write_file
 
 Arrays = dict[str, npt.NDArray[Any]]
+Value = TypeVar("Value")
 _MAX_HEADER = 100_000_000  # bytes, as safetensors itself has it
+
+
+def part(name: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Those whose names begin so, by the rest of their names: `actor/0` is `0` of `actor/`."""
+    return {k.removeprefix(name): v for k, v in values.items() if k.startswith(name)}
 
 
 def digest(arrays: Mapping[str, npt.NDArray[Any]], text: str = "") -> str:
@@ -44,8 +50,7 @@ def save_safetensors(
     _require_finite(arrays, path)
     text = dump_json(metadata)
     content = save(arrays, {"mcat": text, "sha256": digest(arrays, text)})
-    with new_file(path, overwrite=overwrite) as part:
-        part.write_bytes(content)
+    write_file(path, content, overwrite=overwrite)
 
 
 def load_safetensors(path: StrPath) -> tuple[Arrays, dict[str, Any]]:

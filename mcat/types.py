@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,21 +24,39 @@ class Remembering(Protocol):
         ...
 
 
+class ActsInEpisodes:
+    """A policy that acts through its `start_episode()` only."""
+
+    def __call__(self, obs: NDArray[Any]) -> NoReturn:
+        """Refuse: what this policy does depends on the episode so far.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            "this policy remembers: act with policy.start_episode(), anew for every episode"
+        )
+
+
 AnyPolicy = PolicyFunction | Remembering
+Act = TypeVar("Act", bound=AnyPolicy | None, covariant=True)
 
 
-class NamedPolicy(NamedTuple):
+class NamedPolicy(NamedTuple, Generic[Act]):
     """A policy, and how tables and files call it.
 
     Attributes:
         name: Its name.
-        act: What acts; None draws uniformly random actions.
+        act: What acts. To collect, None draws uniformly random actions; to be moved to another
+            machine, None is a policy that was not found.
         sha256: A hash that tells its weights from others', None if it has none.
+        skipped: Why it is not run, None if it is.
     """
 
     name: str
-    act: AnyPolicy | None
+    act: Act
     sha256: str | None = None
+    skipped: str | None = None
 
 
 def started(policy: AnyPolicy) -> PolicyFunction:
@@ -46,8 +64,15 @@ def started(policy: AnyPolicy) -> PolicyFunction:
     return policy.start_episode() if isinstance(policy, Remembering) else policy
 
 
-def require_observations(obs: ArrayLike, size: int) -> NDArray[np.float32]:
+def require_observations(
+    obs: ArrayLike, size: int, episodes: int | None = None
+) -> NDArray[np.float32]:
     """Observations as rows `(n, size)`; a single one, `(size,)`, becomes the only row.
+
+    Args:
+        obs: What should be such.
+        size: Numbers in each.
+        episodes: How many there must be, if episodes are under way.
 
     Raises:
         UsageError: if they are no numbers or have another shape.
@@ -69,4 +94,7 @@ def require_observations(obs: ArrayLike, size: int) -> NDArray[np.float32]:
         raise DataError(
             f"observation {place.tolist()} is {rows[tuple(place)]}: a policy acts on finite numbers"
         )
-    return np.atleast_2d(rows)
+    rows = np.atleast_2d(rows)
+    if episodes not in (None, len(rows)):
+        raise UsageError(f"{len(rows)} observations of {episodes} episodes: start_episode() anew")
+    return rows

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from mcat.cli import run
+from mcat.cli import cli, run
 from mcat.commands.options import idle_cores
 from mcat.envs import FAMILIES, ROBOTS, Task
 
@@ -32,16 +33,48 @@ def mcat(command, capsys):
     return code, out, err
 
 
-HELP = ["", "envs", "envs list", "envs show", "envs check", "render", "collect", "train",
-        "policies", "policies list", "dataset", "dataset info", "dataset check",
-        "dataset export-minari"]  # fmt: skip
+def all_commands(group=cli, name=""):
+    """Name → command, groups left out, as are those that people do not call."""
+    for own, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from all_commands(command, f"{name}{own} ")
+        elif not command.hidden:
+            yield f"{name}{own}", command
 
 
-@pytest.mark.parametrize("command", HELP)
-def test_every_command_explains_itself(command, capsys):
+COMMANDS = dict(all_commands())
+
+
+@pytest.mark.parametrize("group", ["", "envs", "policies", "dataset", "export", "sweep"])
+def test_every_group_explains_itself(group, capsys):
+    code, out, _ = mcat(f"{group} --help", capsys)
+    assert code == 0
+    assert out.startswith(f"Usage: mcat{' ' if group else ''}{group}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_and_ends_with_two_examples(command, capsys):
     code, out, _ = mcat(f"{command} --help", capsys)
     assert code == 0
-    assert out.startswith(f"Usage: mcat{' ' if command else ''}{command}")
+    assert out.startswith(f"Usage: mcat {command}")
+    *_, examples = out.split("Examples:\n")
+    lines = examples.strip().splitlines()
+    assert len(lines) >= 2
+    assert all("mcat " in line for line in lines)
+    assert any(line.strip().startswith(f"mcat {command}") for line in lines)
+    for option in COMMANDS[command].params:
+        assert option.param_type_name == "argument" or option.hidden or option.help, option.name
+
+
+def test_options_mean_the_same_in_every_command():
+    shared = ("--config", "--print-config", "--overwrite", "--seed", "--threads", "--workers",
+              "--json", "--quiet", "--from")  # fmt: skip
+    told = {name: set() for name in shared}
+    for command in COMMANDS.values():
+        for option in command.params:
+            if option.opts[0] in shared:
+                told[option.opts[0]].add(re.sub(r" \(default: \d+\)", "", option.help))
+    assert {name: len(texts) for name, texts in told.items()} == dict.fromkeys(shared, 1), told
 
 
 def test_every_declared_parameter_is_an_option(capsys):

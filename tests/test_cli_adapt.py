@@ -220,6 +220,8 @@ BAD_CALLS = [
     (f"{CHEETAH} --episodes 3", 2, "an evaluation needs a simulator"),
     (f"{CHEETAH} --anchor best", 2, "anchor takes better or logged or policy"),
     (f"{CHEETAH} --set learner.greet=1", 2, "did you mean learner.greed"),
+    (f"{CHEETAH} --set learner.greed=-1", 2, "greed must not be negative, not -1.0"),
+    (f"{CHEETAH} --set learner.discount=5", 2, "discount must be in [0, 1], not 5.0"),
     (f"{CHEETAH} --from halfcheetah", 2, "give --translator too"),
     (f"{CHEETAH} --translator own --policy own_policy:make", 2, "does not fit halfcheetah"),
     (f"{CHEETAH} --translator pair --src cheetah0.1.h5", 2, "leave it out, or --translator"),

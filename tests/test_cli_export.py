@@ -210,7 +210,11 @@ BAD_CALLS = [
     ("export onnx good --translator many --out x.onnx", 2, "--from"),
     ("export onnx good --translator pair --to unicorn --out x.onnx", 2, "unknown task 'unicorn'"),
     ("export onnx good --translator own --out x.onnx", 2, "is no file"),
-    ("export onnx meta --translator own --out x.onnx", 2, "has 17 observations and 6 actions"),
+    (
+        "export onnx meta --translator own --out x.onnx",
+        2,
+        "does not fit own-a: 17 observations",
+    ),
     ("export onnx agent.pt --out x.onnx", 65, "pickles and zips are never loaded"),
     ("export onnx good --translator meta --out x.onnx", 66, "no folder that mcat translate wrote"),
     ("policies import nope.zip --out x.safetensors", 66, "nope.zip is not there"),

@@ -271,7 +271,7 @@ BAD_CALLS = [
     ("--steps many", 2, "steps takes a whole number, not 'many'"),
     ("--steps ''", 2, "steps takes a whole number, not ''"),
     ("--steps 0", 2, "steps must be at least 1"),
-    ("--seed -1", 2, "seed must be 0 or more"),
+    ("--seed -1", 2, "seed must not be negative"),
     ("--delay 0", 2, "delay must be at least 1"),
     ("--threads 0", 2, "threads must be at least 1"),
     ("--margin wide", 2, "mcat.selection.margin takes a number, not 'wide'"),

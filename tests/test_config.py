@@ -6,6 +6,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal, Optional
 
 import pytest
@@ -23,6 +24,7 @@ from mcat.config import (
     to_toml,
 )
 from mcat.errors import DataError, MissingInputError, UsageError
+from mcat.ranges import require_ranges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,3 +294,24 @@ def test_toml_files_that_cannot_be_read(tmp_path):
 def test_settings_need_no_torch():
     code = "import sys, mcat.config; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "words"),
+    [
+        ("at_least_1", [1, 2.5], [0, 0.9, float("nan")], "must be at least 1"),
+        ("positive", [1e-9], [0, -1, float("nan")], "must be positive"),
+        ("not_negative", [0, 1], [-1e-9, float("nan")], "must not be negative"),
+        ("share", [0, 1], [-0.1, 1.1], "must be in [0, 1]"),
+        ("part", [0.1, 1], [0, 1.1], "must be in (0, 1]"),
+        ("decay", [0, 0.9], [1, -0.1], "must be in [0, 1)"),
+        ("widths", [(1, 2)], [(), (1, 0)], "must be positive layer widths"),
+    ],
+)
+def test_ranges_are_told_in_the_same_words(kind, good, bad, words):
+    for value in (*good, None):
+        require_ranges(SimpleNamespace(x=value), **{kind: ["x"]})
+    for value in bad:
+        with pytest.raises(UsageError) as caught:
+            require_ranges(SimpleNamespace(x=value), **{kind: ["x"]})
+        assert str(caught.value) == f"x {words}, not {value}"

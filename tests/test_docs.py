@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -76,6 +77,21 @@ def missing_names(code):
         elif isinstance(node, ast.ExceptHandler) and node.name:
             known.add(node.name)
     return used - known
+
+
+def test_docs_and_examples_go_through_the_front_doors():
+    """What a package exports is imported from it, not from wherever it lies inside."""
+    imports = re.compile(r"^from (mcat\.[\w.]+) import (.+)$", re.MULTILINE)
+    found = 0
+    for path in (*PAGES, *ROOT.glob("examples/*.py")):
+        for module, names in imports.findall(path.read_text()):
+            package = import_module(".".join(module.split(".")[:2]))
+            exported = set(re.findall(r"\w+", names)) & set(getattr(package, "__all__", ()))
+            home = import_module(module)  # two rooms may have things of one name
+            inside = {name for name in exported if getattr(home, name) is getattr(package, name)}
+            assert module == package.__name__ or not inside, (path.name, module, inside)
+            found += 1
+    assert found > 20
 
 
 def test_the_translator_guide_runs_and_says_what_it_prints(tmp_path):

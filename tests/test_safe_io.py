@@ -155,7 +155,7 @@ def test_a_failure_at_any_step_leaves_a_usable_file(tmp_path, monkeypatch, call,
 
     happens = True
     if call == "write":
-        monkeypatch.setattr(Path, "write_text", fail)
+        monkeypatch.setattr(Path, "write_bytes", fail)
     elif call == "fsync file":
         monkeypatch.setattr(os, "fsync", fail)
     elif call == "fsync folder":

@@ -25,12 +25,19 @@ if TYPE_CHECKING:
     )
     from mcat.agents.credit.credit import Credit
     from mcat.agents.crossq import CrossQ
-    from mcat.agents.evaluation import Evaluator, run_episodes
+    from mcat.agents.evaluation import Evaluator, episode_outcomes, run_episodes
     from mcat.agents.meta.config import PRESETS, MCATConfig, MetaTrainConfig
     from mcat.agents.meta.mcat import MCAT
     from mcat.agents.meta.run import metatrain
     from mcat.agents.policies.context_policy import ContextPolicy
-    from mcat.agents.policies.names import find_policy, open_policy, packaged_policies
+    from mcat.agents.policies.foreign.export import export_onnx
+    from mcat.agents.policies.foreign.others import import_policy
+    from mcat.agents.policies.names import (
+        find_policy,
+        open_policy,
+        packaged_path,
+        packaged_policies,
+    )
     from mcat.agents.policies.policy import Policy, load_policy
     from mcat.agents.returns import Returns
     from mcat.agents.sac import SAC
@@ -64,39 +71,19 @@ __all__ = [
     "TD3Config",
     "TrainConfig",
     "adapt",
+    "episode_outcomes",
     "evaluate_run",
+    "export_onnx",
     "find_policy",
+    "import_policy",
     "load_policy",
     "metatrain",
     "open_policy",
     "open_run",
+    "packaged_path",
     "packaged_policies",
     "run_episodes",
     "train",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "adaptation.config": ("AdaptConfig", "AnchoredConfig"),
-        "adaptation.run": ("adapt",),
-        "configs": ("CreditConfig", "CrossQConfig", "ImitationConfig", "SACConfig",
-                    "SelectionConfig", "TD3Config"),
-        "credit.credit": ("Credit",),
-        "crossq": ("CrossQ",),
-        "evaluation": ("Evaluator", "run_episodes"),
-        "meta.config": ("MCATConfig", "MetaTrainConfig", "PRESETS"),
-        "meta.mcat": ("MCAT",),
-        "meta.run": ("metatrain",),
-        "policies.context_policy": ("ContextPolicy",),
-        "policies.names": ("find_policy", "open_policy", "packaged_policies"),
-        "policies.policy": ("Policy", "load_policy"),
-        "returns": ("Returns",),
-        "sac": ("SAC",),
-        "sil": ("SelfImitation",),
-        "single.config": ("TrainConfig",),
-        "single.run": ("train",),
-        "td3": ("TD3",),
-        "trained_run": ("evaluate_run", "open_run"),
-    },
-)  # fmt: skip
+__getattr__ = on_first_use(__name__)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from mcat.errors import UsageError, unknown
+from mcat.ranges import require_ranges
 
 LearnerKind = Literal["crossq", "sac", "td3"]
 CriticKind = Literal["tracked", "normalised"]
@@ -21,26 +22,17 @@ def _settled(rate: float, settling: int | None, updates: int) -> float:
 
 def _require_sensible(config: TD3Config | CrossQConfig | SACConfig) -> None:
     """Refuse what makes no sense in any learner."""
-    if not config.hidden or min(config.hidden) < 1:
-        raise UsageError(f"hidden must be positive layer widths, not {config.hidden}")
-    if not config.learning_rate > 0:
-        raise UsageError(f"learning_rate must be positive, not {config.learning_rate}")
-    if not 0 <= config.discount <= 1:
-        raise UsageError(f"discount must be in [0, 1], not {config.discount}")
-    if config.policy_delay < 1:
-        raise UsageError(f"policy_delay must be at least 1, not {config.policy_delay}")
+    require_ranges(
+        config, widths=["hidden"], positive=["learning_rate"], share=["discount"],
+        at_least_1=["policy_delay"],
+    )  # fmt: skip
 
 
 def _require_settling(config: CrossQConfig | SACConfig) -> None:
     """Refuse what makes no sense in a learner that may settle."""
-    if config.settling is not None and config.settling < 1:
-        raise UsageError(f"settling must be at least 1 update, not {config.settling}")
-    if not 0 <= config.critic_beta < 1:
-        raise UsageError(f"critic_beta must be in [0, 1), not {config.critic_beta}")
-    if not 0 < config.momentum <= 1:
-        raise UsageError(f"momentum must be in (0, 1], not {config.momentum}")
-    if not 0 < config.deployed_rate <= 1:
-        raise UsageError(f"deployed_rate must be in (0, 1], not {config.deployed_rate}")
+    require_ranges(
+        config, at_least_1=["settling"], decay=["critic_beta"], part=["momentum", "deployed_rate"]
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +61,8 @@ class TD3Config:
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
         _require_sensible(self)
-        if not 0 < self.target_rate <= 1:
-            raise UsageError(f"target_rate must be in (0, 1], not {self.target_rate}")
-        if self.target_noise < 0 or self.target_noise_clip < 0:
-            raise UsageError("target_noise and target_noise_clip must not be negative")
+        noise = ["target_noise", "target_noise_clip"]
+        require_ranges(self, part=["target_rate"], not_negative=noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +108,8 @@ class CrossQConfig:
         """Refuse numbers that make no sense."""
         _require_sensible(self)
         _require_settling(self)
-        if self.target_noise < 0 or self.target_noise_clip < 0:
-            raise UsageError("target_noise and target_noise_clip must not be negative")
-        if not self.raw_action_cost >= 0:
-            raise UsageError(f"raw_action_cost must not be negative, not {self.raw_action_cost}")
+        noise = ["target_noise", "target_noise_clip"]
+        require_ranges(self, not_negative=[*noise, "raw_action_cost"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,20 +160,16 @@ class SACConfig:
         """Refuse numbers that make no sense."""
         _require_sensible(self)
         _require_settling(self)
-        if not self.reward_scale > 0:
-            raise UsageError(f"reward_scale must be positive, not {self.reward_scale}")
-        if not self.temperature > 0:
-            raise UsageError(f"temperature must be positive, not {self.temperature}")
-        if not self.temperature_rate >= 0:
-            raise UsageError(f"temperature_rate must not be negative, not {self.temperature_rate}")
+        require_ranges(
+            self, positive=["reward_scale", "temperature"], not_negative=["temperature_rate"],
+            part=["target_rate"],
+        )  # fmt: skip
         if not self.spread_floor < LARGEST_LOG_STD:
             raise UsageError(
                 f"spread_floor must be below {LARGEST_LOG_STD:g}, not {self.spread_floor}"
             )
         if self.critics not in get_args(CriticKind):
             raise unknown("kind of critics", self.critics, get_args(CriticKind))
-        if not 0 < self.target_rate <= 1:
-            raise UsageError(f"target_rate must be in (0, 1], not {self.target_rate}")
 
 
 FAST_SAC = SACConfig(
@@ -227,12 +211,9 @@ class CreditConfig:
         """Refuse what makes no sense."""
         if self.kind not in get_args(CreditKind):
             raise unknown("credit", self.kind, get_args(CreditKind))
-        if not self.hidden or min(self.hidden) < 1:
-            raise UsageError(f"hidden must be positive layer widths, not {self.hidden}")
-        if not self.learning_rate > 0:
-            raise UsageError(f"learning_rate must be positive, not {self.learning_rate}")
-        if self.segments < 1 or self.steps < 1:
-            raise UsageError("segments and steps of credit must be positive")
+        require_ranges(
+            self, widths=["hidden"], positive=["learning_rate"], at_least_1=["segments", "steps"]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,12 +242,10 @@ class ImitationConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if self.capacity < 1 or self.batch_size < 1:
-            raise UsageError("capacity and batch_size of self-imitation must be positive")
-        if not all(number >= 0 for number in (self.alpha, self.beta, self.weight)):
-            raise UsageError("alpha, beta and weight of self-imitation must not be negative")
-        if self.clip is not None and not self.clip > 0:
-            raise UsageError(f"clip of self-imitation must be positive, not {self.clip}")
+        require_ranges(
+            self, at_least_1=["capacity", "batch_size"], not_negative=["alpha", "beta", "weight"],
+            positive=["clip"],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +270,4 @@ class SelectionConfig:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
-        if self.memory < 1 or (self.transfer_memory is not None and self.transfer_memory < 1):
-            raise UsageError("memory and transfer_memory must be at least 1 step")
-        if not self.margin >= 0:
-            raise UsageError(f"margin must not be negative, not {self.margin}")
+        require_ranges(self, at_least_1=["memory", "transfer_memory"], not_negative=["margin"])

@@ -89,9 +89,14 @@ def episode_outcomes(
     seed: int,
     on_observation: Callable[[NDArray[np.float64]], None] | None = None,
 ) -> Outcomes:
-    """What comes out of one episode in each sub-environment; see `Evaluator.outcomes`.
+    """What comes out of one episode in each sub-environment.
 
-    Any environment of gymnasium will do, or a vector of them.
+    Args:
+        env: Any environment of gymnasium, or a vector of them.
+        policy: Who acts; one with a memory starts with an empty one.
+        seed: The first starts from this number, the second from the next, and so on.
+        on_observation: Called with the observations `(episodes, obs)` of the start and after
+            every step.
     """
     env = in_lockstep(env)
     obs, _ = env.reset(seed=seed, options={"park": True})

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from mcat.agents.learner import Batch
+from mcat.datasets.episodes import EpisodeStore
 from mcat.errors import DataError, UsageError
 from mcat.tensor_files import digest, load_safetensors, save_safetensors
 
@@ -117,3 +118,15 @@ def saved_rows(folder: Path) -> int:
 
 def _segment_path(folder: Path, index: int) -> Path:
     return folder / f"segment-{index:05}.safetensors"
+
+
+def as_episode(rows: Batch) -> EpisodeStore:
+    """A store of one episode, whose transitions these are in order."""
+    return EpisodeStore.from_arrays(
+        observations=rows.obs.numpy(),
+        actions=rows.action.numpy(),
+        rewards=rows.reward.numpy()[:, 0],
+        next_observations=rows.next_obs.numpy(),
+        terminals=rows.terminal.numpy()[:, 0] > 0,
+        episode_ends=[len(rows.obs)],
+    )

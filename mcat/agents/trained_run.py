@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from mcat.agents.evaluation import Trial, run_episodes
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.agents.meta.evaluation import roll_trials, trial_seeds
 from mcat.agents.policies.coded_policy import CodedPolicy
-from mcat.agents.policies.policy import MetaPolicy, Policy, load_policy
+from mcat.agents.policies.meta_policy import MetaPolicy
+from mcat.agents.policies.policy import Policy, load_policy
 from mcat.agents.policies.recurrent_policy import RecurrentPolicy
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import RunRecord, policy_file, read_record
@@ -128,7 +128,8 @@ def on_tasks(run: TrainedRun, seed: int, rows: int) -> dict[str, AnyPolicy]:
     policy, names = run.policy, tuple(run.tasks)
     acting: Callable[[Sequence[int], Episodes | None], PolicyFunction]
     if isinstance(policy, CodedPolicy):
-        acting, count = partial(_begin, policy, names), policy.trials
+        coded, count = policy, policy.trials
+        acting = lambda tasks, trials: coded.begin(tasks, names, trials)  # noqa: E731
     elif run.adapts is not None:
         algorithm = _ready(run.adapts)
         acting, count = algorithm.acting_policy, algorithm.trials
@@ -150,12 +151,6 @@ def _ready(folder: Path) -> MQL:
     assert isinstance(algorithm, MQL)
     algorithm.get_ready()
     return algorithm
-
-
-def _begin(
-    policy: CodedPolicy, names: Sequence[str], tasks: Sequence[int], trials: Episodes | None
-) -> PolicyFunction:
-    return policy.begin(tasks, names, trials)
 
 
 def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:

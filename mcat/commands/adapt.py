@@ -12,14 +12,18 @@ import click
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
     given_parameters,
+    out_option,
     policy_name,
     quiet_option,
+    say,
     task_from,
     task_options,
     task_parameters,
     translator_options,
 )
 from mcat.commands.settings import (
+    SEED,
+    THREADS,
     Setting,
     layer_options,
     layers,
@@ -37,15 +41,14 @@ if TYPE_CHECKING:
 SCHEDULE = (
     Setting("--steps", "steps", "N",
             "Real steps on the machine (default: 0, which touches none)."),
-    Setting("--seed", "seed", "N", "Every random draw follows from it (default: 0)."),
+    SEED,
     Setting("--offline-updates", "offline_updates", "N",
             "Updates on the logs before the first real step (default: 10,000)."),
     Setting("--evaluate-every", "evaluate_every", "N",
             "Real steps from row to row of metrics.csv (default: 5,000)."),
     Setting("--episodes", "evaluation_episodes", "N",
             "Episodes in the simulator for each row (default: 10 with --env and --steps)."),
-    Setting("--threads", "threads", "N",
-            "Threads of torch (default: 1); they touch the last bits."),
+    THREADS,
 )  # fmt: skip
 EXPERIMENTS = (
     Setting("--anchor", "anchor", "better|logged|policy",
@@ -103,9 +106,8 @@ IN_NO_NAME = ("seed", "steps", "evaluate_every", "evaluation_episodes", "checkpo
 @group("Schedule", *(setting.option() for setting in SCHEDULE))
 @group(
     "The run",
-    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                 help="Where to write (default: runs/adapt-<machine>-seed<seed>, with what is not "
-                 "usual)."),
+    out_option("FOLDER", "Where to write (default: runs/adapt-<machine>-seed<seed>, with what is "
+               "not usual)."),
     click.option("--baselines", is_flag=True,
                  help="Also run what else could be done with the same logs and real steps, and "
                  "show it in the report: three times the work."),
@@ -202,9 +204,6 @@ def _run(config: AdaptConfig, out: Path, options: dict[str, Any]) -> AdaptResult
     from mcat.transfer.adaptation import fitted_translator, known_inputs
     from mcat.transfer.baselines import run_baselines
 
-    def notify(text: str) -> None:
-        click.echo(text, err=True)
-
     has_run(out, resume=options["resume"])  # refuses before anything is loaded or learned
     quiet, translator = options["quiet"], options["translator"]
     if options["sources"]:
@@ -212,20 +211,20 @@ def _run(config: AdaptConfig, out: Path, options: dict[str, Any]) -> AdaptResult
             raise UsageError("--src is to learn a translator: leave it out, or --translator")
         translator = fitted_translator(
             options["sources"], options["logs"], out, seed=config.seed, threads=config.threads,
-            quiet=quiet, notify=notify,
+            quiet=quiet, notify=say,
         )  # fmt: skip
     inputs = known_inputs(
-        config, options["logs"], options["policy"], translator, options["source"], notify=notify
+        config, options["logs"], options["policy"], translator, options["source"], notify=say
     )
     if config.task is None and config.live is None:
         config = replace(config, task=inputs.log_task)  # so that its policy says what it is for
 
     def finish(result: AdaptResult) -> None:
         if options["baselines"]:
-            run_baselines(config, inputs, out, quiet=quiet, notify=notify)
+            run_baselines(config, inputs, out, quiet=quiet, notify=say)
         write_page(result.out)
 
     return run(
         config, out, inputs.logs, inputs.policy, log_task=inputs.log_task, made_of=inputs.made_of,
-        resume=options["resume"], quiet=quiet, notify=notify, finish=finish,
+        resume=options["resume"], quiet=quiet, notify=say, finish=finish,
     )  # fmt: skip

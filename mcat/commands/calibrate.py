@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from mcat.commands.help import Explained, json_option
+from mcat.commands.options import out_option
 from mcat.commands.tables import print_table
 
 
@@ -20,8 +21,7 @@ from mcat.commands.tables import print_table
 )
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True,
                 type=click.Path(path_type=Path))  # fmt: skip
-@click.option("--out", default="calibration", show_default=True, metavar="FOLDER",
-              type=click.Path(path_type=Path), help="Where the page goes.")  # fmt: skip
+@out_option("FOLDER", "Where the page goes.", default="calibration", show_default=True)
 @json_option
 def calibrate(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Ask whether estimates of trust came true: estimate against measured gain.

@@ -13,9 +13,12 @@ import click
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
     given_parameters,
+    out_option,
+    overwrite_option,
     policy_name,
     quiet_option,
     require_actor,
+    say,
     seed_option,
     task_from,
     task_options,
@@ -67,14 +70,12 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @group(
     "The result",
-    click.option("--out", type=click.Path(path_type=Path), metavar="FILE|FOLDER",
-                 help="Where to write (default: <task>.h5 here)."),
+    out_option("FILE|FOLDER", "Where to write (default: <task>.h5 here)."),
     click.option("--resume", is_flag=True,
                  help="Go on with a collection that was stopped, exact to the bit: the one that "
                  "the same command without --resume began; if there is none, start it. Of the "
                  "settings only --steps may change."),
-    click.option("--overwrite", is_flag=True,
-                 help="Replace a file that exists, once this one is whole."),
+    overwrite_option,
     quiet_option,
     json_option,
 )  # fmt: skip
@@ -127,7 +128,7 @@ def collect(
             task,
             translator=translator,
             source=source,
-            notify=lambda text: click.echo(text, err=True),
+            notify=say,
         )
         config = CollectConfig(
             task=task,

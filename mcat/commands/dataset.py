@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcat.commands import robot_logs
-from mcat.commands.help import Explained
-from mcat.commands.options import quiet_option
+from mcat.commands.help import Explained, json_option
+from mcat.commands.options import out_option, overwrite_option, quiet_option
 from mcat.commands.tables import print_table
 from mcat.errors import DataError, McatError, UsageError, counted, printable
 from mcat.safe_io import exists_already, io_errors
@@ -34,9 +34,11 @@ dataset.add_command(robot_logs.import_log)
 dataset.add_command(robot_logs.repair_log)
 
 
-@dataset.command()
+@dataset.command(
+    cls=Explained, examples=("mcat dataset info ant.h5", "mcat dataset info arm.csv --json")
+)
 @click.argument("source", metavar="FILE")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def info(source: str, as_json: bool) -> None:
     """Show what is in a data set and where it comes from."""
     from mcat.datasets import load
@@ -126,9 +128,15 @@ def _in_words(facts: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]
     return words
 
 
-@dataset.command()
+@dataset.command(
+    cls=Explained,
+    examples=(
+        "mcat dataset check ant.h5",
+        "mcat dataset check logs/*.csv --json            # a line per file",
+    ),
+)
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line per file.")
+@json_option
 def check(sources: tuple[str, ...], as_json: bool) -> None:
     """Check data sets: damage, NaN, constant columns, short or repeated episodes, bounds, times.
 
@@ -187,13 +195,13 @@ def _check_one(source: str, *, as_json: bool) -> None:
     ),
 )
 @click.argument("source", metavar="FILE")
-@click.option("--out", required=True, type=click.Path(path_type=Path),
-              metavar="X.csv|X.parquet|X.h5|FOLDER",
-              help="What to write; a name without an ending is a LeRobot folder.")  # fmt: skip
+@out_option("X.csv|X.parquet|X.h5|FOLDER",
+            "What to write; a name without an ending is a LeRobot folder.",
+            required=True)  # fmt: skip
 @click.option("--rate", type=click.FloatRange(0, 1e6, min_open=True), metavar="HZ",
               help="Steps a second, if FILE does not tell or is wrong: tables then have a time, and"
               " LeRobot needs it.")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace what exists, once this is whole.")
+@overwrite_option
 @quiet_option
 def export(source: str, out: Path, rate: float | None, overwrite: bool, quiet: bool) -> None:
     """Write a data set in another format, from which its episodes load back unchanged."""
@@ -220,13 +228,20 @@ def export(source: str, out: Path, rate: float | None, overwrite: bool, quiet: b
     click.echo(out)
 
 
-@dataset.command("export-minari")
+@dataset.command(
+    "export-minari",
+    cls=Explained,
+    examples=(
+        "mcat dataset export-minari ant-cripple3.h5 --id mcat/ant/cripple3-v0",
+        "mcat dataset export-minari ant.h5 --id mcat/ant-v0 --root minari --overwrite",
+    ),
+)
 @click.argument("source", metavar="FILE")
 @click.option("--id", "dataset_id", required=True, metavar="NAME-vN",
               help="Minari's name for it, such as mcat/ant/cripple3-v0.")  # fmt: skip
 @click.option("--root", type=click.Path(path_type=Path), default=None,
               help="Minari's folder (default: $MINARI_DATASETS_PATH or its own).")  # fmt: skip
-@click.option("--overwrite", is_flag=True, help="Replace a data set of that name.")
+@overwrite_option
 def to_minari(source: str, dataset_id: str, root: Path | None, overwrite: bool) -> None:
     """Write a data set that Minari loads, environment included."""
     from mcat.datasets import export_minari, load

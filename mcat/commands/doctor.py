@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from mcat.commands.help import Explained
+from mcat.commands.help import Explained, json_option
 from mcat.commands.tables import print_table
 from mcat.errors import McatError, counted
 
@@ -31,7 +31,7 @@ class UnwellError(McatError):
     metavar="FOLDER",
     help="Where results shall go (default: here): its locks and its free space.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def doctor(folder: Path, as_json: bool) -> None:
     """Look at this machine: what is there, what is missing, and for which commands.
 

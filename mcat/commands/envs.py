@@ -8,9 +8,14 @@ from typing import Any
 
 import click
 
+from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
+    out_option,
+    overwrite_option,
     policy_name,
     require_actor,
+    say,
+    seed_option,
     task_from,
     task_options,
     translator_options,
@@ -20,8 +25,9 @@ from mcat.envs.families import FAMILIES, family, names_family
 from mcat.envs.gym_robots import allow_module, inspected, is_gym_id, parts_of
 from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
-from mcat.errors import CannotCreateError, UsageError, unknown
+from mcat.errors import UsageError, unknown
 from mcat.reports.tables import family_rows, page, parameter_rows, robot_rows
+from mcat.safe_io import ensure_writable_output, exists_already
 from mcat.types import AnyPolicy
 
 
@@ -30,8 +36,8 @@ def envs() -> None:
     """Robots, their parameters and the task families."""
 
 
-@envs.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@envs.command("list", cls=Explained, examples=("mcat envs list", "mcat envs list --json"))
+@json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print docs/environments.md.")
 def list_envs(as_json: bool, as_markdown: bool) -> None:
     """List every robot and task family."""
@@ -48,9 +54,11 @@ def list_envs(as_json: bool, as_markdown: bool) -> None:
     click.echo("More: mcat envs show NAME")
 
 
-@envs.command()
+@envs.command(
+    cls=Explained, examples=("mcat envs show ant-cripple", "mcat envs show Walker2d-v5 --json")
+)
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def show(name: str, as_json: bool) -> None:
     """Show a robot's parameters or a family's tasks.
 
@@ -116,9 +124,12 @@ def _show_robot(robot: Robot, as_json: bool) -> None:
     click.echo(f"Families: {', '.join(members)}")
 
 
-@envs.command()
+@envs.command(
+    cls=Explained,
+    examples=("mcat envs check Walker2d-v5", "mcat envs check my-family.toml --seed 1"),
+)
 @click.argument("names", nargs=-1)
-@click.option("--seed", default=0, show_default=True, help="Seed of the rollouts.")
+@seed_option
 def check(names: tuple[str, ...], seed: int) -> int:
     """Check robots, gymnasium ids, or families: do they keep the promises that training needs?
 
@@ -147,25 +158,40 @@ def check(names: tuple[str, ...], seed: int) -> int:
     return 1 if failures else 0
 
 
-@click.command()
-@task_options(required=False)
-@click.option(
-    "--family",
-    "family_name",
-    metavar="NAME|FILE|MODULE:FUNCTION",
-    help="Picture every task of a family side by side.",
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat render --env ant --cripple 3 --out ant.png",
+        "mcat render --env push --policy scripted --steps 120 --out push.gif",
+        "mcat render --family halfcheetah-armature --out family.png",
+    ),
 )
-@click.option("--gallery", is_flag=True, help="Picture every robot side by side.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help=".png, .gif or .mp4")
-@click.option("--steps", default=None, type=click.IntRange(0, 100_000), metavar="N",
-              help="Steps to film, or to take before the picture.")  # fmt: skip
-@click.option("--policy", default="none", show_default=True, callback=policy_name,
-              help="none, random, scripted, good, mediocre, a policy file or a run.")  # fmt: skip
-@translator_options
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
-@click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840))
-@click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160))
-@click.option("--overwrite", is_flag=True, help="Replace an existing picture or film.")
+@group(
+    "What to picture",
+    task_options(required=False),
+    click.option("--family", "family_name", metavar="NAME|FILE|MODULE:FUNCTION",
+                 help="Picture every task of a family side by side."),
+    click.option("--gallery", is_flag=True, help="Picture every robot side by side."),
+)  # fmt: skip
+@group(
+    "Who acts",
+    click.option("--policy", default="none", show_default=True, callback=policy_name,
+                 metavar="NAME|FILE|MODULE:FUNCTION",
+                 help="none, random, scripted, good, mediocre, a policy file or a run."),
+    translator_options,
+    click.option("--steps", type=click.IntRange(0, 100_000), metavar="N",
+                 help="Steps to film (default: 100), or to take before the picture (0)."),
+    seed_option,
+)  # fmt: skip
+@group(
+    "The result",
+    out_option("FILE", "A picture, .png, or a film, .gif or .mp4.", required=True),
+    click.option("--width", default=480, show_default=True, type=click.IntRange(16, 3840),
+                 help="In pixels."),
+    click.option("--height", default=480, show_default=True, type=click.IntRange(16, 2160),
+                 help="In pixels."),
+    overwrite_option,
+)  # fmt: skip
 def render(
     env: str | None,
     family_name: str | None,
@@ -181,13 +207,7 @@ def render(
     overwrite: bool,
     **options: Any,
 ) -> None:
-    """Picture a task (.png), or film a short episode (.gif, .mp4).
-
-    \b
-    mcat render --env ant --cripple 3 --out ant.png
-    mcat render --env push --policy scripted --steps 120 --out push.gif
-    mcat render --family halfcheetah-armature --out family.png
-    """  # noqa: D301
+    """Picture a task (.png), or film a short episode (.gif, .mp4)."""
     if sum((env is not None, family_name is not None, gallery)) != 1:
         raise UsageError("say what to picture: one of --env, --family and --gallery")
     chosen = task_from(env, options) if env else None
@@ -197,10 +217,8 @@ def render(
         raise UsageError(f"cannot write '{out.name}': give --out a name in {kinds}")
     if chosen is not None:
         require_actor(None if policy == "none" else policy, chosen, translator, source)
-    from mcat.safe_io import ensure_writable_output
-
     if out.is_file() and not overwrite:
-        raise CannotCreateError(f"{out} exists already: pass --overwrite or choose another path")
+        raise exists_already(out)
     ensure_writable_output(out, overwrite=overwrite)
 
     from mcat.envs import backend
@@ -242,7 +260,7 @@ def _policy(
     wanted = None if name == "none" else name
     *_, run = evaluation_trials(
         task, wanted, translator=translator, source=source, seed=seed,
-        notify=lambda text: click.echo(text, err=True),
+        notify=say,
     )  # fmt: skip
     return run.policy
 

@@ -12,9 +12,12 @@ import click
 
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
+    out_option,
+    overwrite_option,
     policy_name,
     quiet_option,
     require_actor,
+    say,
     seed_option,
     task_from,
     task_options,
@@ -68,13 +71,12 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @group(
     "The result",
-    click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json",
-                 help="Also write it, with what was asked for and by which code it was made."),
+    out_option("FILE.json",
+               "Also write it, with what was asked for and by which code it was made."),
     click.option("--resume", is_flag=True,
                  help="Find it done if the same was asked for already, of a policy of the same "
                  "contents; else do it. Nothing is kept of an evaluation that was stopped."),
-    click.option("--overwrite", is_flag=True,
-                 help="Replace a file that exists, once this one is whole."),
+    overwrite_option,
     quiet_option,
     json_option,
 )  # fmt: skip
@@ -165,7 +167,7 @@ def _evaluate_policy(
 
         trials = evaluation_trials(
             task, policy, translator=translator, source=source, seed=seed,
-            notify=lambda text: click.echo(text, err=True),
+            notify=say,
         )  # fmt: skip
         output.require_unchanged()
         returns, _ = run_episodes(

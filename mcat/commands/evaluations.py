@@ -10,11 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
-
 from mcat.agents.policies.names import LEVELS, NAMES, packaged_path, source_policy_name
 from mcat.agents.returns import Returns
 from mcat.agents.runs.record import policy_file, read_record
+from mcat.commands.options import say
 from mcat.commands.translate import summary
 from mcat.config import require_same
 from mcat.envs.tasks import Task
@@ -188,7 +187,7 @@ class Output:
         outcomes = _outcomes(content, path)
         otherwise = "choose another --out, or pass --overwrite in place of --resume"
         require_same(str(path), content["config"], self._request, otherwise=otherwise)
-        note_other_code(content, lambda text: click.echo(text, err=True))
+        note_other_code(content, say)
         return outcomes
 
 

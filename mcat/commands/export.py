@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcat.commands.help import Explained, group, json_option
-from mcat.commands.options import policy_name, task_from, task_options, there
-from mcat.errors import DataError, MissingInputError, UsageError, unknown
+from mcat.commands.options import (
+    out_option,
+    overwrite_option,
+    policy_name,
+    task_from,
+    task_options,
+    translator_options,
+)
+from mcat.errors import UsageError, unknown
 from mcat.safe_io import ensure_writable_output, exists_already
 
 if TYPE_CHECKING:
@@ -36,25 +43,17 @@ def export() -> None:
     ),
 )
 @click.argument("policy", callback=policy_name)
-@group(
-    "A packaged policy",
-    task_options(required=False),
-)
+@group("A packaged policy", task_options(required=False))
 @group(
     "On another machine",
-    click.option("--translator", type=click.Path(path_type=Path), callback=there, metavar="FOLDER",
-                 help="What mcat translate wrote: POLICY is the source's, and both become one "
-                 "file."),
-    click.option("--from", "source", metavar="TASK",
-                 help="Which of a translator's several tasks POLICY comes from."),
+    translator_options,
     click.option("--to", "target", metavar="TASK",
                  help="Which of a translator's several tasks it shall act on."),
 )  # fmt: skip
 @group(
     "The result",
-    click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.onnx",
-                 help="Where to write."),
-    click.option("--overwrite", is_flag=True, help="Replace a file that exists."),
+    out_option("FILE.onnx", "Where to write.", required=True),
+    overwrite_option,
     json_option,
 )  # fmt: skip
 def onnx(
@@ -151,34 +150,35 @@ def _transferred(name: str, folder: Path, source: str | None, target: str | None
     import numpy as np
 
     from mcat.agents.policies.foreign.machine import facts_of_task
-    from mcat.agents.policies.names import find_source_policy
+    from mcat.agents.policies.names import (
+        LEVELS,
+        find_outside_policy,
+        find_source_policy,
+        packaged_path,
+    )
     from mcat.envs.tasks import Task
     from mcat.tensor_files import content_digest
+    from mcat.transfer.deploy import read_transfer
     from mcat.transfer.result import TRANSFERRED
     from mcat.translator import TransferredPolicy
     from mcat.translator.policy import translator_file
 
-    folder = folder.parent if folder.is_file() else folder
-    result = _result(folder)
-    translator, first, last = _between(folder, result, source, target)
-    about: dict[str, Any] = {}
-    if first.task is not None:
-        owner = Task.from_dict(first.task)
-        function = find_source_policy(name, owner, np.random.default_rng(0))
-        from mcat.agents.policies.names import LEVELS, packaged_path
-
-        about["source_sha256"] = content_digest(
-            packaged_path(name, owner) if name in LEVELS else _file(name)
-        )
-    else:
-        function = _of_own_machine(name, translator)
-        about["source_sha256"] = content_digest(_file(name))
-    about |= {
+    result, translator = read_transfer(folder)
+    translator, first, last = _between(translator, result, source, target)
+    owner = None if first.task is None else Task.from_dict(first.task)
+    file = packaged_path(name, owner) if owner is not None and name in LEVELS else _file(name)
+    about: dict[str, Any] = {
         "kind": "translated policy",
         "source": f"{name} of {first.name}",
+        "source_sha256": content_digest(file),
         "task": last.name,
         "translator_sha256": content_digest(translator_file(folder)),
     }
+    if owner is not None:
+        function = find_source_policy(name, owner, np.random.default_rng(0))
+    else:
+        sizes = translator.source_observation_size, translator.source_action_size
+        function = find_outside_policy(name, *sizes, first.name)
     earned = [returns.mean for returns in result.returns if returns.label == TRANSFERRED]
     if earned and not result.matrix:
         about["mean_return"] = earned[0]
@@ -189,25 +189,12 @@ def _transferred(name: str, folder: Path, source: str | None, target: str | None
     return TransferredPolicy(function, translator), about
 
 
-def _result(folder: Path) -> TransferResult:
-    from mcat.safe_io import read_json
-    from mcat.transfer.result import RESULT_FILE, TransferResult
-
-    if not (folder / RESULT_FILE).is_file():
-        raise MissingInputError(f"{folder} is no folder that mcat translate wrote")
-    result = TransferResult.from_json(read_json(folder / RESULT_FILE))
-    if not result.machines:
-        raise DataError(f"{folder / RESULT_FILE}: names no machine")
-    return result
-
-
 def _between(
-    folder: Path, result: TransferResult, source: str | None, target: str | None
+    translator: Translator, result: TransferResult, source: str | None, target: str | None
 ) -> tuple[Translator, Machine, Machine]:
-    """The translator of a folder, for two of its machines if it knows several."""
-    from mcat.translator import LearnedTranslator, Translator
+    """The translator, for two of its machines if it knows several."""
+    from mcat.translator import LearnedTranslator
 
-    translator = Translator.load(folder)
     machines = {machine.name: machine for machine in result.machines}
     names = list(machines)
     several = isinstance(translator, LearnedTranslator) and translator.network.conditioned
@@ -223,23 +210,6 @@ def _between(
     if several and isinstance(translator, LearnedTranslator):
         translator = translator.between(names.index(first), names.index(last))
     return translator, machines[first], machines[last]
-
-
-def _of_own_machine(name: str, translator: Translator) -> Any:
-    """The policy of a machine that mcat cannot simulate: a file whose sizes fit the translator."""
-    import numpy as np
-
-    from mcat.agents.policies.names import open_policy
-
-    policy = open_policy(_file(name))
-    seen = translator.view(np.zeros(translator.observation_size, np.float32)).shape[1]
-    sizes = policy.observation_size, policy.action_size
-    if sizes != (seen, translator.source_action_size):
-        raise UsageError(
-            f"policy {name} has {sizes[0]} observations and {sizes[1]} actions, the translator's"
-            f" source {seen} and {translator.source_action_size}"
-        )
-    return policy
 
 
 def _file(name: str) -> Path:

@@ -11,9 +11,11 @@ import click
 from click.core import ParameterSource
 
 from mcat.commands.help import Explained, group, json_option
-from mcat.commands.options import quiet_option
+from mcat.commands.options import out_option, quiet_option, say
 from mcat.commands.settings import (
     HERE,
+    SEED,
+    THREADS,
     Idle,
     Setting,
     changes_on_resume,
@@ -60,12 +62,10 @@ FAMILY = Setting(
 )
 SCHEDULE = (
     Setting("--steps", "steps", "N", "Environment steps of all tasks together."),
-    Setting("--seed", "seed", "N", "Every random draw follows from it (default: 0)."),
+    SEED,
     Setting("--evaluate-every", "evaluate_every", "N", "Iterations from evaluation to evaluation."),
     Setting("--episodes", "evaluation_episodes", "N", "Episodes per task of an evaluation."),
-    Setting(
-        "--threads", "threads", "N", "Threads of torch (default: 1); they touch the last bits."
-    ),
+    THREADS,
 )
 # What makes it another experiment, and so belongs into the name of the run.
 EXPERIMENTS = (
@@ -162,9 +162,8 @@ ORDER_HELP = (
 @group("Experiments", *(setting.option() for setting in (*EXPERIMENTS, SIL)))
 @group(
     "The run",
-    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                 help="Where to write (default: runs/<family>-<preset>-seed<seed>; a "
-                 "method other than mcat comes after the family)."),
+    out_option("FOLDER", "Where to write (default: runs/<family>-<preset>-seed<seed>; a "
+               "method other than mcat comes after the family)."),
     resume_option("--steps"),
     quiet_option,
     json_option,
@@ -198,7 +197,7 @@ def metatrain(context: click.Context, /, **options: Any) -> None:
         out,
         resume=resume is not None,
         quiet=options["quiet"],
-        notify=lambda text: click.echo(text, err=True),
+        notify=say,
         preset=preset,
     )
     _report(result, options["as_json"])

@@ -149,7 +149,21 @@ threads_option = click.option(
     type=click.IntRange(1),
     help="Threads of torch; they touch the last bits.",
 )
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace what is there, once this is whole."
+)
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
+
+
+def out_option(metavar: str, help: str, **more: Any) -> Callable[[Command], Command]:
+    """`--out`: where the result goes."""
+    path = click.Path(path_type=Path)
+    return click.option("--out", type=path, metavar=metavar, help=help, **more)
+
+
+def say(text: str) -> None:
+    """Tell people something; standard output is for scripts."""
+    click.echo(text, err=True)
 
 
 def translator_options(command: Command) -> Command:

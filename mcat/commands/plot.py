@@ -7,18 +7,27 @@ from pathlib import Path
 
 import click
 
+from mcat.commands.help import Explained, json_option
+from mcat.commands.options import out_option
 
-@click.command()
+
+@click.command(
+    cls=Explained,
+    examples=(
+        "mcat plot runs/*",
+        "mcat plot runs/halfcheetah-armature-fast-seed0",
+        "mcat plot runs/halfcheetah-armature-* --out plots/armature",
+    ),
+)
 @click.argument("folders", metavar="RUN...", nargs=-1, required=True,
                 type=click.Path(path_type=Path))  # fmt: skip
-@click.option("--out", default="plots", show_default=True, metavar="FOLDER",
-              type=click.Path(path_type=Path), help="Where the pictures go.")  # fmt: skip
+@out_option("FOLDER", "Where the pictures go.", default="plots", show_default=True)
 @click.option("--labels", default="", metavar="NAME,NAME",
               help="What to call the curves (default: preset and what was changed).")  # fmt: skip
 @click.option("--detail/--no-detail", default=None,
               help="Who drove and what contexts look like, for every run (default: for up to 3"
               " runs).")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the numbers and the files as JSON.")
+@json_option
 def plot(
     folders: tuple[Path, ...], out: Path, labels: str, detail: bool | None, as_json: bool
 ) -> None:
@@ -28,12 +37,7 @@ def plot(
     policy collected each episode, and contexts by task; runs that differ in their seed only are
     one curve with its standard error. Several methods on one family are also compared at equal
     steps and at equal CPU seconds.
-
-    \b
-    mcat plot runs/*
-    mcat plot runs/halfcheetah-armature-fast-seed0
-    mcat plot runs/halfcheetah-armature-* --out plots/armature
-    """  # noqa: D301
+    """
     from mcat.reports.comparison.equal import equal_section
     from mcat.reports.learning.groups import group_runs
     from mcat.reports.learning.page import without_detail, write_learning

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from mcat.commands.help import Explained
-from mcat.commands.options import there
+from mcat.commands.help import Explained, json_option
+from mcat.commands.options import out_option, overwrite_option, there
 from mcat.commands.tables import print_table
 from mcat.errors import UsageError
 from mcat.reports.tables import markdown_table
@@ -20,8 +20,10 @@ def policies() -> None:
     """Policies that come with the package, and policies of other programs."""
 
 
-@policies.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@policies.command(
+    "list", cls=Explained, examples=("mcat policies list", "mcat policies list --json")
+)
+@json_option
 @click.option(
     "--markdown", "as_markdown", is_flag=True, help="Print the table of docs/policies.md."
 )
@@ -52,13 +54,7 @@ def list_policies(as_json: bool, as_markdown: bool) -> None:
     ),
 )
 @click.argument("model", type=click.Path(path_type=Path), callback=there)
-@click.option(
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE.safetensors",
-    help="Where to write.",
-)
+@out_option("FILE.safetensors", "Where to write.", required=True)
 @click.option(
     "--normalize",
     type=click.Path(path_type=Path),
@@ -78,7 +74,7 @@ def list_policies(as_json: bool, as_markdown: bool) -> None:
     help="Between the layers: relu, tanh, elu, silu or leakyrelu (default: what MODEL "
     "says, else what its authors use).",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a file that exists.")  # fmt: skip
+@overwrite_option
 def import_model(
     model: Path,
     out: Path,

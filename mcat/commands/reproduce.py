@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from mcat.commands.help import Explained, group
-from mcat.commands.options import quiet_option, threads_option, workers_option
+from mcat.commands.options import out_option, quiet_option, say, threads_option, workers_option
 from mcat.errors import UsageError, unknown
 from mcat.interrupts import stopping_at_once
 from mcat.paper.experiments import EXPERIMENTS
@@ -80,8 +80,7 @@ TABLES_HELP = (
     click.option("--work", metavar="FOLDER", type=click.Path(path_type=Path),
                  help="Logs and translators (default: runs/reproduce), or sweeps of runs (default: "
                  "sweeps, as of mcat sweep); what is there is not made again."),
-    click.option("--out", default="results", show_default=True, metavar="FOLDER",
-                 type=click.Path(path_type=Path), help="Where the table goes."),
+    out_option("FOLDER", "Where the table goes.", default="results", show_default=True),
     quiet_option,
 )  # fmt: skip
 @click.pass_context
@@ -149,7 +148,7 @@ def reproduce(
             config,
             work,
             quiet=quiet,
-            notify=lambda text: click.echo(text, err=True),
+            notify=say,
             workers=workers,
         )
         paths = write_reproduction(summary, out)

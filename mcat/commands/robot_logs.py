@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from mcat.commands.help import Explained, group, json_option
-from mcat.commands.options import there
+from mcat.commands.options import out_option, overwrite_option, there
 from mcat.errors import CannotCreateError, UsageError, counted
 from mcat.safe_io import exists_already, io_errors
 
@@ -52,10 +52,8 @@ _column_options = (
     ),
     group(
         "The result",
-        click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE.h5",
-                     help="Where to write."),
-        click.option("--overwrite", is_flag=True,
-                     help="Replace a file that exists, once this one is whole."),
+        out_option("FILE.h5", "Where to write.", required=True),
+        overwrite_option,
         json_option,
     ),
 )  # fmt: skip

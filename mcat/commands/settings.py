@@ -61,6 +61,12 @@ class Setting:
         return name if self.metavar is None else f"{name}-{value}"
 
 
+SEED = Setting("--seed", "seed", "N", "Every random draw follows from it (default: 0).")
+THREADS = Setting(
+    "--threads", "threads", "N", "Threads of torch (default: 1); they touch the last bits."
+)
+
+
 def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
     """`--config`, `--set` and `--print-config`.
 

@@ -11,13 +11,17 @@ import click
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
     given_parameters,
+    out_option,
     quiet_option,
+    say,
     task_from,
     task_options,
     task_parameters,
 )
 from mcat.commands.settings import (
     HERE,
+    SEED,
+    THREADS,
     Setting,
     changes_on_resume,
     layer_options,
@@ -38,12 +42,10 @@ SETTINGS = (
     Setting("--steps", "steps", "N", "Environment steps in all (default: 300,000)."),
     Setting("--snapshots", "snapshots", "STEP,STEP",
             "Steps at which the policy is saved; the last step always is."),
-    Setting("--seed", "seed", "N", "Every random draw follows from it (default: 0)."),
+    SEED,
     Setting("--evaluate-every", "evaluate_every", "N", "Steps from evaluation to evaluation."),
     Setting("--episodes", "evaluation_episodes", "N", "Episodes of an evaluation."),
-    Setting(
-        "--threads", "threads", "N", "Threads of torch (default: 1); they touch the last bits."
-    ),
+    THREADS,
 )  # fmt: skip
 EXPERIMENTS = (
     Setting("--learner", "learner", "crossq|sac|td3",
@@ -82,9 +84,8 @@ HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 @group("Experiments", *(setting.option() for setting in EXPERIMENTS))
 @group(
     "The run",
-    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                 help="Where to write (default: runs/<task>-seed<seed>, with what is "
-                 "not the preset's)."),
+    out_option("FOLDER", "Where to write (default: runs/<task>-seed<seed>, with what is "
+               "not the preset's)."),
     resume_option("--steps and --snapshots"),
     quiet_option,
     json_option,
@@ -118,7 +119,7 @@ def train(context: click.Context, /, **options: Any) -> None:
         out,
         resume=resume is not None,
         quiet=options["quiet"],
-        notify=lambda text: click.echo(text, err=True),
+        notify=say,
     )
     if options["as_json"]:
         click.echo(json.dumps(to_json(result)))

@@ -11,8 +11,11 @@ import click
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
     map_name,
+    out_option,
+    overwrite_option,
     policy_name,
     quiet_option,
+    say,
     seed_option,
     threads_option,
     workers_option,
@@ -78,13 +81,11 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @group(
     "The result",
-    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                 help="Where to write (default: <source>-to-<target> here)."),
+    out_option("FOLDER", "Where to write (default: <source>-to-<target> here)."),
     click.option("--resume", is_flag=True,
                  help="Find it done if the same settings and logs made it already; else make it. "
                  "Nothing is kept of a translation that was stopped."),
-    click.option("--overwrite", is_flag=True,
-                 help="Replace an earlier result, once this one is whole."),
+    overwrite_option,
     quiet_option,
     json_option,
 )  # fmt: skip
@@ -121,7 +122,7 @@ def translate(
             resume=resume,
             overwrite=overwrite,
             quiet=quiet,
-            notify=lambda text: click.echo(text, err=True),
+            notify=say,
             workers=workers,
             add_pages=write_page,
         )

@@ -45,20 +45,4 @@ __all__ = [
     "write_dataset",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "cards": ("Card", "Channel"),
-        "checks": ("Problem", "check"),
-        "columns": ("LogColumns", "read_card"),
-        "episodes": ("EpisodeStore",),
-        "exports": ("export_table",),
-        "hdf5": ("read_dataset", "write_dataset"),
-        "imports": ("import_logs",),
-        "interop": ("export_minari", "import_minari", "load"),
-        "lerobot": ("import_lerobot",),
-        "lerobot_export": ("export_lerobot",),
-        "tables": ("read_csv",),
-        "views": ("Episodes", "Transitions"),
-    },
-)
+__getattr__ = on_first_use(__name__)

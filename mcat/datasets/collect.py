@@ -27,6 +27,7 @@ from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageErr
 from mcat.interrupts import Interrupts
 from mcat.progress import Progress
 from mcat.provenance import installed_versions
+from mcat.ranges import require_ranges
 from mcat.safe_io import StrPath, ensure_writable_output, io_errors, is_file
 from mcat.types import AnyPolicy
 
@@ -62,14 +63,11 @@ class CollectConfig:
 
     def __post_init__(self) -> None:
         low, high = self.noise
-        if self.steps < 1 or self.envs < 1:
-            raise UsageError(f"steps and envs must be at least 1: {self.steps}, {self.envs}")
-        if self.seed < 0:
-            raise UsageError(f"seed must not be negative, got {self.seed}")
+        require_ranges(
+            self, at_least_1=["steps", "envs"], not_negative=["seed"], share=["max_unstable"]
+        )
         if not (0 <= low <= high and math.isfinite(high)):
             raise UsageError(f"noise must be a range like 0 to 0.3, got {low} to {high}")
-        if not 0 <= self.max_unstable <= 1:
-            raise UsageError(f"max_unstable must be between 0 and 1, got {self.max_unstable}")
 
     def round_size(self, collected: int) -> int:
         """How many episodes the round has that begins after so many transitions.

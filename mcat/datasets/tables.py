@@ -11,7 +11,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,10 +20,11 @@ from numpy.typing import NDArray
 
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
+from mcat.datasets.exports import require_pyarrow
 from mcat.datasets.foreign import assemble, refuse_lookalikes
 from mcat.datasets.untrusted import TABLE_COLUMN, TIMES, budget_for
 from mcat.datasets.untrusted_tables import MAX_COLUMNS
-from mcat.errors import DataError, McatError, UsageError, printable
+from mcat.errors import DataError, McatError, printable
 from mcat.safe_io import StrPath, open_input
 
 _VECTORS = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
@@ -100,10 +100,7 @@ def csv_columns(
 
 def read_parquet(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     """The same table as `read_csv` takes, in a Parquet file."""
-    if find_spec("pyarrow") is None:
-        raise UsageError(
-            f"{path}: reading Parquet needs pyarrow: pip install pyarrow, or convert to CSV"
-        )
+    require_pyarrow(path)
     table, notes = read_in_child(path, "parquet", "Parquet file")
     ignored = _check_header(path, notes["columns"])
     ignored += [name for name in TIMES if name in notes["columns"] and name not in table]

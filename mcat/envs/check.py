@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,13 +10,11 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
 from mcat.envs.gym_robots import allow_module
-from mcat.envs.promises import STEPS, Findings, check_task
+from mcat.envs.promises import STEPS, Findings, Walk, check_task, walk
 from mcat.envs.robots import ROBOTS
 from mcat.envs.tasks import Task
 from mcat.envs.vector import TaskVectorEnv
 from mcat.errors import McatError, unknown
-
-Env = gym.Env[Any, Any]
 
 
 def check_env_id(env_id: str, *, seed: int = 0) -> Findings:
@@ -41,15 +38,15 @@ def _problems(env_id: str, seed: int) -> list[str]:
         problems = _gymnasium_problems(env_id)
         if problems:
             return problems
-        first, again = _rollout(gym.make(env_id), seed), _rollout(gym.make(env_id), seed)
-        if not _equal(first, again):
+        first = _fresh(env_id, seed)
+        if not first.same(_fresh(env_id, seed)):
             problems.append(
                 f"two environments reset with seed {seed} and given equal actions differ"
             )
-        if _equal(first, _rollout(gym.make(env_id), seed + 1)):
+        if first.same(_fresh(env_id, seed + 1)):
             problems.append("another seed gives the same episode")
         space = gym.make(env_id).observation_space
-        if not all(space.contains(observation) for observation in first[0]):
+        if not all(space.contains(observation) for observation in first.observations):
             problems.append("an observation is outside of observation_space")
         problems += _spec_problems(env_id, first, seed)
         problems += _vector_problems(env_id, first, seed)
@@ -67,42 +64,25 @@ def _gymnasium_problems(env_id: str) -> list[str]:
     return []
 
 
-def _actions(env: Env, seed: int) -> list[Any]:
-    env.action_space.seed(seed)
-    return [env.action_space.sample() for _ in range(STEPS)]
-
-
-def _rollout(env: Env, seed: int) -> tuple[list[Any], list[float]]:
-    """Observations and rewards of one seeded episode's beginning."""
-    observation, _ = env.reset(seed=seed)
-    observations, rewards = [observation], []
-    for action in _actions(env, 0):
-        observation, reward, terminated, truncated, _ = env.step(action)
-        observations.append(observation)
-        rewards.append(float(reward))
-        if terminated or truncated:
-            break
+def _fresh(env_id: str | EnvSpec, seed: int) -> Walk:
+    """The beginning of an episode of a new environment."""
+    env = gym.make(env_id)
+    path = walk(env, seed, STEPS)
     env.close()
-    return observations, rewards
+    return path
 
 
-def _equal(one: tuple[list[Any], list[float]], two: tuple[list[Any], list[float]]) -> bool:
-    same_length = len(one[1]) == len(two[1])
-    return same_length and one[1] == two[1] and all(map(np.array_equal, one[0], two[0]))
-
-
-def _spec_problems(env_id: str, expected: tuple[list[Any], list[float]], seed: int) -> list[str]:
+def _spec_problems(env_id: str, expected: Walk, seed: int) -> list[str]:
     env = gym.make(env_id)
     assert env.spec is not None
     try:
-        rebuilt = gym.make(EnvSpec.from_json(env.spec.to_json()))
+        same = expected.same(_fresh(EnvSpec.from_json(env.spec.to_json()), seed))
     except (TypeError, ValueError, gym.error.Error) as error:
         return [f"its spec does not survive JSON: {error}"]
-    same = _equal(expected, _rollout(rebuilt, seed))
     return [] if same else ["rebuilt from its own spec it behaves differently"]
 
 
-def _vector_problems(env_id: str, expected: tuple[list[Any], list[float]], seed: int) -> list[str]:
+def _vector_problems(env_id: str, expected: Walk, seed: int) -> list[str]:
     """Our own ids must step together exactly as they step alone."""
     owner = [robot for robot in ROBOTS.values() if robot.env_id == env_id]
     if not owner:
@@ -110,9 +90,12 @@ def _vector_problems(env_id: str, expected: tuple[list[Any], list[float]], seed:
     task = Task(owner[0].name)
     vector = TaskVectorEnv([task, task])
     observations, _ = vector.reset(seed=[seed, seed + 1])
-    seen, paid = [observations[0]], []
-    for action in _actions(task.make(), 0):
+    found = Walk([observations[0]], [])
+    space = vector.single_action_space
+    space.seed(0)  # the actions of `walk`
+    for _ in range(STEPS):
+        action = space.sample()
         observations, rewards, *_ = vector.step(np.stack([action, -action]))
-        seen.append(observations[0])
-        paid.append(float(rewards[0]))
-    return [] if _equal(expected, (seen, paid)) else ["TaskVectorEnv and gymnasium.make differ"]
+        found.observations.append(observations[0])
+        found.rewards.append(float(rewards[0]))
+    return [] if expected.same(found) else ["TaskVectorEnv and gymnasium.make differ"]

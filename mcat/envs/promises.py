@@ -7,6 +7,7 @@ alike are one. What is only worth knowing is a note: episodes that end by themse
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +40,7 @@ class Findings:
 
 
 @dataclass
-class _Path:
+class Walk:
     """The beginning of an episode under random actions.
 
     Attributes:
@@ -55,7 +56,8 @@ class _Path:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def same(self, other: _Path) -> bool:
+    def same(self, other: Walk) -> bool:
+        """Whether exactly the same happened in both."""
         return self.rewards == other.rewards and all(
             map(np.array_equal, self.observations, other.observations)
         )
@@ -106,35 +108,35 @@ def check_family(family: Family, *, seed: int = 0) -> dict[str, Findings]:
 
 
 def _look_at(env: Env, task: Task, seed: int, found: Findings) -> None:
-    first = _walk(env, seed, STEPS)
+    first = walk(env, seed, STEPS)
     fresh = task.replace(delay=1).make()
-    if not first.same(_walk(fresh, seed, STEPS)):
+    if not first.same(walk(fresh, seed, STEPS)):
         found.problems.append(f"two of them with seed {seed} and equal actions differ")
-    elif not first.same(_walk(env, seed, STEPS)):
+    elif not first.same(walk(env, seed, STEPS)):
         found.problems.append(
             "an episode depends on the one before, not on its seed alone: it cannot be resumed"
         )
-    if first.same(_walk(env, seed + 1, STEPS)):
+    if first.same(walk(env, seed + 1, STEPS)):
         found.notes.append("every episode starts alike, whatever the seed")
-    others = _walk(env, seed, STEPS, actions=1).observations
+    others = walk(env, seed, STEPS, actions=1).observations
     if all(map(np.array_equal, first.observations, others)):
         found.problems.append("actions change nothing that is observed")
     fresh.close()
-    walks = [_walk(env, seed, min(task.horizon, LONGEST))]
+    walks = [walk(env, seed, min(task.horizon, LONGEST))]
     while len(walks) < RANDOM_EPISODES and sum(map(len, walks)) < RANDOM_STEPS:
-        walks.append(_walk(env, seed + len(walks), min(task.horizon, LONGEST), len(walks)))
+        walks.append(walk(env, seed + len(walks), min(task.horizon, LONGEST), len(walks)))
     _judge(walks, env, task, found)
 
 
-def _judge(walks: list[_Path], env: Env, task: Task, found: Findings) -> None:
+def _judge(walks: list[Walk], env: Env, task: Task, found: Findings) -> None:
     """What random episodes show."""
-    observations = [row for walk in walks for row in walk.observations]
-    rewards = np.array([reward for walk in walks for reward in walk.rewards])
+    observations = [row for path in walks for row in path.observations]
+    rewards = np.array([reward for path in walks for reward in path.rewards])
     if not all(np.isfinite(row).all() for row in observations) or not np.isfinite(rewards).all():
         found.problems.append("an observation or a reward is NaN or infinite")
     elif not all(env.observation_space.contains(row) for row in observations):
         found.problems.append("an observation is outside of observation_space")
-    early = [walk for walk in walks if walk.cut and not walk.ended and len(walk) < task.horizon]
+    early = [path for path in walks if path.cut and not path.ended and len(path) < task.horizon]
     if early:
         found.problems.append(
             f"a time limit of its own cuts episodes after {len(early[0])} of {task.horizon} steps:"
@@ -142,7 +144,7 @@ def _judge(walks: list[_Path], env: Env, task: Task, found: Findings) -> None:
         )
     if len(rewards) and np.ptp(rewards) == 0:
         found.notes.append(f"random actions are always paid {rewards[0]:g}")
-    ended = [len(walk) for walk in walks if walk.ended]
+    ended = [len(path) for path in walks if path.ended]
     if ended:
         found.notes.append(
             f"{len(ended)} of {counted(len(walks), 'random episode')} end by themselves, after"
@@ -159,7 +161,7 @@ def _alike(family: Family, names: list[str], seed: int) -> list[str]:
     walks = []
     for task in family.tasks:
         env = task.replace(delay=1).make()
-        walks.append(_walk(env, seed, STEPS))
+        walks.append(walk(env, seed, STEPS))
         env.close()
     return [
         f"{names[j]} and {names[i]} move and pay alike: {', '.join(family.varies)} changes nothing"
@@ -169,13 +171,13 @@ def _alike(family: Family, names: list[str], seed: int) -> list[str]:
     ]
 
 
-def _walk(env: Env, seed: int, steps: int, actions: int = 0) -> _Path:
+def walk(env: Env, seed: int, steps: int, actions: int = 0) -> Walk:
     """Random actions, which depend on the number `actions` alone."""
     env.action_space.seed(actions)
     observation, _ = env.reset(seed=seed)
-    walk = _Path([np.array(observation)], [])
-    while len(walk) < steps and not (walk.ended or walk.cut):
-        observation, reward, walk.ended, walk.cut, _ = env.step(env.action_space.sample())
-        walk.observations.append(np.array(observation))
-        walk.rewards.append(float(reward))
-    return walk
+    path = Walk([deepcopy(observation)], [])
+    while len(path) < steps and not (path.ended or path.cut):
+        observation, reward, path.ended, path.cut, _ = env.step(env.action_space.sample())
+        path.observations.append(deepcopy(observation))
+        path.rewards.append(float(reward))
+    return path

@@ -205,15 +205,6 @@ class Task:
         task._fill(**data)
         return task
 
-    def to_json(self) -> str:
-        """`to_dict` as text."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Task:
-        """The task that `to_json` described."""
-        return cls.from_dict(_parsed(text, "task"))
-
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in self.to_dict().items())
         return f"Task({given})"
@@ -294,15 +285,6 @@ class Family:
         splits = {key: tuple(map(Task.from_dict, data.get(key, ()))) for key in ("train", "test")}
         return cls(**{**data, **splits, "varies": tuple(data["varies"].split(", "))})
 
-    def to_json(self) -> str:
-        """`to_dict` as text."""
-        return json.dumps(self.to_dict())
-
-    @classmethod
-    def from_json(cls, text: str) -> Family:
-        """The family that `to_json` described."""
-        return cls.from_dict(_parsed(text, "family"))
-
 
 # `Task` has a field `robot`, which hides the function of that name inside the class.
 _robot = robot
@@ -338,11 +320,3 @@ def _count(name: str, value: Any) -> int:
             f"{name} must be a whole number from 1 to {MAX_HORIZON}, got {short(value)}"
         )
     return number
-
-
-def _parsed(text: str, what: str) -> Any:
-    """The content of a text in JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:  # the first also for too many digits
-        raise UsageError(f"not a {what} in JSON: {error}") from None

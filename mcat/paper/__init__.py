@@ -17,11 +17,4 @@ __all__ = [
     "reproduce",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "config": ("ReproduceConfig",),
-        "run": ("reproduce",),
-        "tables": ("TABLES",),
-    },
-)
+__getattr__ = on_first_use(__name__)

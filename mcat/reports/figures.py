@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from mcat.reports.sections import share
@@ -78,6 +79,17 @@ def new_panels(title: str, number: int, height: float) -> tuple[Figure, list[Axe
     rows = -(-number // columns)
     figure = new_figure(title, 0.5 + height * rows)
     return figure, [figure.add_subplot(rows, columns, index + 1) for index in range(number)]
+
+
+def paper_line(axes: Axes, value: float, label: str, *, right: bool = False) -> None:
+    """A dashed line at what the paper has, with a label at one of its ends."""
+    axes.axhline(value, color=INK, lw=1, ls=(0, (5, 4)))
+    axes.annotate(
+        label, (0.99 if right else 0.01, value), (0, 3), ha="right" if right else "left",
+        xycoords=("axes fraction", "data"), textcoords="offset points",
+        fontsize=7.5 if right else 8, color=INK,
+        path_effects=[withStroke(linewidth=3, foreground="white")],
+    )  # fmt: skip
 
 
 def panel_title(axes: Axes, text: str) -> None:

@@ -38,6 +38,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def with_error(mean: float, error: float | None) -> str:
+    """A mean and, if it is known, its standard error."""
+    return f"{mean:,.1f}" + ("" if error is None else f" ± {error:,.1f}")
+
+
 def thousands(steps: float) -> str:
     """A number of steps, as in "200K" and "1M"."""
     if abs(steps) >= 1e6:

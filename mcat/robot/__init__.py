@@ -15,6 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "Latency", "Ticks", "latency_of"]
 
-__getattr__ = on_first_use(
-    __name__, {"guard": ("Guard",), "ticks": ("Latency", "Ticks", "latency_of")}
-)
+__getattr__ = on_first_use(__name__)

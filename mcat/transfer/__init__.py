@@ -25,16 +25,4 @@ __all__ = [
     "translate",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "collectors": ("collector_policy",),
-        "config": ("TransferConfig",),
-        "deploy": ("open_transfer",),
-        "result": (
-            "Machine",
-            "TransferResult",
-        ),
-        "run": ("translate",),
-    },
-)
+__getattr__ = on_first_use(__name__)

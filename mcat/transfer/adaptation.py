@@ -75,7 +75,7 @@ def known_inputs(
     return Inputs(
         logs=found.episodes,
         log_task=found.task,
-        policy=None if named is None else named.act,  # type: ignore[arg-type]
+        policy=None if named is None else named.act,
         plain=plain,
         made_of=made_of,
     )
@@ -131,24 +131,22 @@ def _policy(
     translator: Path | None,
     source: str | None,
     notify: Notify,
-) -> tuple[NamedPolicy | None, PolicyFunction | None]:
+) -> tuple[NamedPolicy[PolicyFunction] | None, PolicyFunction | None]:
     """The policy to start from with its name and hash, and the same without a translator."""
     from mcat.agents.policies.names import find_outside_policy, find_source_policy
     from mcat.transfer.collectors import policy_hash, transferred_policy
-    from mcat.translator import TransferredPolicy
+    from mcat.transfer.deploy import untranslated
 
     target = config.task or logs.task
     if translator is not None:
         named = transferred_policy(translator, policy, target, source, notify=notify)
-        assert isinstance(named.act, TransferredPolicy)
         moved = named.act.translator
         if (moved.observation_size, moved.action_size) != logs.sizes:
             raise UsageError(
                 f"the translator in {translator} is for {moved.observation_size} observations and"
                 f" {moved.action_size} actions, the logs have {logs.sizes[0]} and {logs.sizes[1]}"
             )
-        own = moved.source_observation_size, moved.source_action_size
-        return named, named.act.policy if own == logs.sizes else None
+        return named, untranslated(named.act)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     if policy is None:

@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 from torch.nn.utils import parameters_to_vector
 
+from mcat.agents.policies.meta_policy import MetaPolicy
 from mcat.agents.policies.names import find_policy, packaged_policies
-from mcat.agents.policies.policy import MetaPolicy, Policy, load_policy
+from mcat.agents.policies.policy import Policy, load_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
 from mcat.progress import Notify, ignore
 from mcat.tensor_files import digest, load_safetensors
 from mcat.transfer.deploy import open_transfer
-from mcat.translator.policy import translator_file
+from mcat.translator.policy import TransferredPolicy, translator_file
 from mcat.types import AnyPolicy, NamedPolicy
 
 # The paper's Ant at 20K steps has not learned yet (its warm-up is 25K); 20K updates have.
@@ -31,7 +32,7 @@ def collector_policy(
     source: str | None = None,
     runs: Path = Path("runs"),
     notify: Notify = ignore,
-) -> NamedPolicy:
+) -> NamedPolicy[AnyPolicy | None]:
     """The policy to collect `task` with.
 
     Args:
@@ -52,7 +53,7 @@ def collector_policy(
     if name is None:
         name = "scripted" if task.on_table else "mediocre" if task.own else "random"
     if name == "random":
-        return NamedPolicy(name, None, None)
+        return NamedPolicy(name, None)
     policy = (
         load_policy(_mediocre_file(task, runs, notify))
         if name == "mediocre"
@@ -68,12 +69,12 @@ def transferred_policy(
     source: str | None,
     *,
     notify: Notify = ignore,
-) -> NamedPolicy:
+) -> NamedPolicy[TransferredPolicy]:
     """`open_transfer`, with a hash that tells the policy from others."""
     found = open_transfer(folder, name, task, source, notify=notify)
-    source_weights = policy_hash(found.policy.policy) or ""
+    source_weights = policy_hash(found.act.policy) or ""
     arrays, _ = load_safetensors(translator_file(folder))
-    return NamedPolicy(found.name, found.policy, digest(arrays, f"{found.name} {source_weights}"))
+    return found._replace(sha256=digest(arrays, f"{found.name} {source_weights}"))
 
 
 def policy_hash(policy: AnyPolicy) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,27 +14,19 @@ from mcat.agents.policies.names import (
     source_policy_name,
 )
 from mcat.envs.tasks import Task
-from mcat.errors import DataError, MissingInputError, UsageError, unknown
+from mcat.errors import DataError, UsageError, unknown
 from mcat.progress import Notify, ignore
-from mcat.safe_io import read_json
-from mcat.transfer.result import RESULT_FILE, TRANSFERRED, UNTRANSLATED, Machine, TransferResult
+from mcat.transfer.result import (
+    RESULT_FILE,
+    TRANSFERRED,
+    UNTRANSLATED,
+    Machine,
+    TransferResult,
+    read_result,
+)
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator
 from mcat.translator.configs import TRANSLATOR_FILE
-from mcat.types import PolicyFunction
-
-
-class Transferred(NamedTuple):
-    """A policy of one task that acts on another.
-
-    Attributes:
-        name: What was transferred from where, for tables and data sets.
-        source: The policy as it is, None if it cannot act on the other task's spaces.
-        policy: The policy, translated.
-    """
-
-    name: str
-    source: PolicyFunction | None
-    policy: TransferredPolicy
+from mcat.types import NamedPolicy, PolicyFunction
 
 
 def open_transfer(
@@ -45,8 +36,8 @@ def open_transfer(
     source: str | None = None,
     *,
     notify: Notify = ignore,
-) -> Transferred:
-    """The policy that a folder's translator makes for `target`.
+) -> NamedPolicy[TransferredPolicy]:
+    """The policy that a folder's translator makes for `target`, named by where it comes from.
 
     Args:
         folder: What `mcat translate` wrote, or the translator in it.
@@ -60,8 +51,7 @@ def open_transfer(
         DataError: if it is damaged.
         UsageError: if translator, policy and task do not fit together.
     """
-    folder = folder.parent if folder.is_file() else folder
-    result, translator = _read(folder)
+    result, translator = read_transfer(folder)
     if isinstance(translator, LearnedTranslator) and translator.network.conditioned:
         if target is None:
             raise UsageError(f"{folder} knows several tasks: say by --env which one is meant")
@@ -70,7 +60,6 @@ def open_transfer(
         raise unknown("source", source, [result.machines[0].name])
     else:
         machine = result.machines[0]
-    sizes = translator.observation_size, translator.action_size
     if target is not None:
         _require_fit(folder, translator, result.machines[-1], target)
         if not result.matrix:  # a pair's; one of several tasks knows its targets
@@ -81,13 +70,10 @@ def open_transfer(
         name = str(policy)
     else:
         task = Task.from_dict(machine.task)
-        own = task.spec.observation_size, task.spec.action_size
         name = source_policy_name(policy, task, target)
         function = find_source_policy(name, task, np.random.default_rng(0))
-    return Transferred(
-        f"{name} of {machine.name}, translated",
-        function if own == sizes else None,
-        TransferredPolicy(function, translator),
+    return NamedPolicy(
+        f"{name} of {machine.name}, translated", TransferredPolicy(function, translator)
     )
 
 
@@ -112,30 +98,49 @@ def evaluation_trials(
 ) -> list[Trial]:
     """What `mcat evaluate` runs: a policy as it is, or before and after translation."""
     if translator is not None:
-        opened = open_transfer(translator, policy, task, source, notify=notify)
-        return trials_on(task, opened)
+        return trials_on(task, open_transfer(translator, policy, task, source, notify=notify).act)
     if source is not None:
         raise UsageError("--from names a task of a translator: give --translator too")
     name = source_policy_name(policy, task)
     return [Trial(name, find_policy(name, task, np.random.default_rng(seed)), task)]
 
 
-def trials_on(target: Task, transferred: Transferred) -> list[Trial]:
-    """Untranslated, where that is possible, and transferred."""
-    trials = [Trial(TRANSFERRED, transferred.policy, target)]
-    if transferred.source is not None:
-        trials.insert(0, Trial(UNTRANSLATED, transferred.source, target))
+def trials_on(
+    target: Task, transferred: TransferredPolicy, plain: PolicyFunction | None = None
+) -> list[Trial]:
+    """Untranslated, where that is possible, and transferred.
+
+    Args:
+        target: Where to act.
+        transferred: Who acts.
+        plain: What acts without the translator (default: the source policy, if its spaces fit).
+    """
+    trials = [Trial(TRANSFERRED, transferred, target)]
+    if plain := plain or untranslated(transferred):
+        trials.insert(0, Trial(UNTRANSLATED, plain, target))
     return trials
 
 
-def _read(folder: Path) -> tuple[TransferResult, Translator]:
-    if not (folder / RESULT_FILE).is_file():
-        raise MissingInputError(f"{folder} is no folder that mcat translate wrote")
-    content = read_json(folder / RESULT_FILE)
-    try:
-        result = TransferResult.from_json(content)
-    except DataError as error:
-        raise DataError(f"{folder / RESULT_FILE}: {error}") from error
+def untranslated(transferred: TransferredPolicy) -> PolicyFunction | None:
+    """The source policy as it is, None if it cannot act in the target's spaces."""
+    moved = transferred.translator
+    own = moved.source_observation_size, moved.source_action_size
+    fits = own == (moved.observation_size, moved.action_size)
+    return transferred.policy if fits else None
+
+
+def read_transfer(folder: Path) -> tuple[TransferResult, Translator]:
+    """The result and the translator of a folder that `mcat translate` wrote.
+
+    Args:
+        folder: The folder, or the translator in it.
+
+    Raises:
+        MissingInputError: if it is none.
+        DataError: if one of them is damaged.
+    """
+    folder = folder.parent if folder.is_file() else folder
+    result = read_result(folder)
     if not result.machines:
         raise DataError(f"{folder / RESULT_FILE}: names no machine")
     return result, Translator.load(folder / TRANSLATOR_FILE)

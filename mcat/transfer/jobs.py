@@ -17,17 +17,11 @@ from mcat.datasets.cards import Card
 from mcat.progress import Stopwatch
 from mcat.transfer.alternatives import learn_alternatives, logged_returns
 from mcat.transfer.config import TransferConfig, alternative_updates
-from mcat.transfer.deploy import Transferred, trials_on
+from mcat.transfer.deploy import trials_on
 from mcat.transfer.logs import Logs, describe
 from mcat.transfer.looks import Looks
 from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, Contexts, ReturnMatrix
-from mcat.transfer.source_policies import (
-    SourcePolicy,
-    require_use,
-    source_policy,
-    task_policies,
-    told,
-)
+from mcat.transfer.source_policies import require_use, source_policy, task_policies, told
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.configs import ContextConfig
 from mcat.translator.cycle.pair import fit_cycle
@@ -37,7 +31,7 @@ from mcat.translator.state.correspondence import Correspondence, find_correspond
 from mcat.translator.state.translator import fit_state
 from mcat.translator.trust import estimate_trust
 from mcat.translator.windows import sample_windows
-from mcat.types import PolicyFunction
+from mcat.types import NamedPolicy, PolicyFunction
 
 # By robot, the authors' threshold for a pair (squared error of two batches) as mean absolute error.
 PAIR_CUTS = {"halfcheetah": 0.056, "ant": 0.25}
@@ -83,10 +77,10 @@ def translate_pair(
         guess = find_correspondence(config.map, source.sizes, target.sizes)
     policy = source_policy(config, source, target)
     trusts = guess is None and config.method == "ours"
-    require_use(config, [policy], used=policy.function is not None and trusts)
+    require_use(config, [policy], used=policy.act is not None and trusts)
     looks = None
-    if config.best_of and policy.function and not policy.skipped and target.task:
-        looks = Looks(policy.function, target.task, config, workers)
+    if config.best_of and policy.act and not policy.skipped and target.task:
+        looks = Looks(policy.act, target.task, config, workers)
     with timings.time("fit"):
         translator = _fit_pair(config, source, target, guess, looks, quiet=quiet)
     found = Found(translator=translator, policy=policy.name, skipped=told([policy]))
@@ -100,23 +94,24 @@ def translate_pair(
                 translator,
                 source.episodes,
                 target.episodes,
-                policy.function,
+                policy.act,
                 seed=config.seed,
                 quiet=quiet,
             )
     found.scatter = _scatter(translator, source, guess, np.random.default_rng(config.seed))
     found.logged = logged_returns(source, target)
-    if policy.function and not policy.skipped and source.task and target.task:
+    if policy.act and not policy.skipped and source.task and target.task:
         with timings.time("evaluate"):
-            plain = _untranslated(policy.function, guess, source, target)
-            transferred = Transferred(
-                policy.name, plain, TransferredPolicy(policy.function, translator)
-            )
-            trials = [Trial(ON_SOURCE, policy.function, source.task)]
-            if guess is not None and source.sizes == target.sizes:  # else it is `plain` already
-                trials.append(Trial(GUESSED, guess.guess(policy.function), target.task))
+            moved = TransferredPolicy(policy.act, translator)
+            guessed = None if guess is None else guess.guess(policy.act)
+            trials = [Trial(ON_SOURCE, policy.act, source.task)]
+            if source.sizes != target.sizes:  # only the first guess lets it act at all
+                trials += trials_on(target.task, moved, guessed)
+            else:
+                trials += [Trial(GUESSED, guessed, target.task)] if guessed else []
+                trials += trials_on(target.task, moved)
             found.returns, found.paths = run_episodes(
-                trials + trials_on(target.task, transferred),
+                trials,
                 episodes=config.episodes,
                 seed=first_start(config.seed),
                 workers=workers,
@@ -190,13 +185,6 @@ def _with_cut(context: ContextConfig, logs: Logs, cuts: dict[str, float]) -> Con
     return replace(context, cut_below=cuts.get(logs.task.robot, 0.0) if logs.task else 0.0)
 
 
-def _untranslated(
-    policy: PolicyFunction, guess: Correspondence | None, source: Logs, target: Logs
-) -> PolicyFunction:
-    """The source policy on the target; in other spaces it needs the first guess to act at all."""
-    return policy if guess is None or source.sizes == target.sizes else guess.guess(policy)
-
-
 def _scatter(
     translator: Translator, source: Logs, guess: Correspondence | None, rng: np.random.Generator
 ) -> dict[str, list[list[float]]]:
@@ -245,15 +233,17 @@ def translate_many(
 
 
 def _matrix_trials(
-    logs: Sequence[Logs], policies: Sequence[SourcePolicy], translator: LearnedTranslator
+    logs: Sequence[Logs],
+    policies: Sequence[NamedPolicy[PolicyFunction | None]],
+    translator: LearnedTranslator,
 ) -> tuple[list[Trial], list[tuple[int, int]]]:
     """Every task's policy on every task, as it is and translated, and which cells these are."""
     trials, cells = [], []
     for i, policy in enumerate(policies):
         for j, target in enumerate(logs):
-            if policy.function and not policy.skipped and target.task:
-                moved = TransferredPolicy(policy.function, translator.between(i, j))
-                trials += trials_on(target.task, Transferred(policy.name, policy.function, moved))
+            if policy.act and not policy.skipped and target.task:
+                moved = TransferredPolicy(policy.act, translator.between(i, j))
+                trials += trials_on(target.task, moved)
                 cells.append((i, j))
     return trials, cells
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Self
 
 from mcat.agents.returns import Returns
-from mcat.errors import DataError
+from mcat.errors import DataError, MissingInputError
+from mcat.safe_io import is_file, read_json
 from mcat.translator.grade import Trust
 from mcat.translator.report import FitReport
 
@@ -152,6 +154,23 @@ class TransferResult:
             return cls(**data | _typed(data))
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise DataError(f"not the result of a translation ({error})") from error
+
+
+def read_result(folder: Path) -> TransferResult:
+    """The result in a folder that `mcat translate` wrote.
+
+    Raises:
+        MissingInputError: if there is none.
+        DataError: if it is damaged.
+    """
+    path = folder / RESULT_FILE
+    if not is_file(path):
+        raise MissingInputError(f"{folder} is no folder that mcat translate wrote")
+    content = read_json(path)
+    try:
+        return TransferResult.from_json(content)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mcat.config import flatten, require_same
-from mcat.errors import CannotCreateError, DataError
+from mcat.errors import CannotCreateError
 from mcat.progress import Notify, Stopwatch, ignore
 from mcat.provenance import provenance
-from mcat.safe_io import io_errors, is_file, read_json, write_json
+from mcat.safe_io import io_errors, is_file, write_json
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.logs import (
     Logs,
@@ -25,7 +25,7 @@ from mcat.transfer.logs import (
     require_same_rate,
     require_same_units,
 )
-from mcat.transfer.result import POLICY_FILES, RESULT_FILE, Machine, TransferResult
+from mcat.transfer.result import POLICY_FILES, RESULT_FILE, Machine, TransferResult, read_result
 from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.workplaces import new_folder, tidy_folder
 
@@ -119,10 +119,7 @@ def _finished(
     """
     if not is_file(out / RESULT_FILE):
         return None
-    try:
-        found = TransferResult.from_json(read_json(out / RESULT_FILE))
-    except DataError as error:
-        raise DataError(f"{out / RESULT_FILE}: {error}") from error
+    found = read_result(out)
     otherwise = "pass --overwrite or choose another --out"
     # Earlier results also say where they were written and how loudly. Settings that they do not
     # know were then as they are in preset cpu, which changes none of them; and one without

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,18 +11,12 @@ from mcat.agents.policies.names import find_source_policy, source_policy_name
 from mcat.errors import UsageError
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.logs import Logs
-from mcat.types import PolicyFunction
+from mcat.types import NamedPolicy, PolicyFunction
 
 
-class SourcePolicy(NamedTuple):
-    """A task's policy, None if there is none, and why it is not run, if so."""
-
-    name: str
-    function: PolicyFunction | None
-    skipped: str | None
-
-
-def source_policy(config: TransferConfig, source: Logs, target: Logs | None = None) -> SourcePolicy:
+def source_policy(
+    config: TransferConfig, source: Logs, target: Logs | None = None
+) -> NamedPolicy[PolicyFunction | None]:
     """The policy to transfer, found before training; without `target` to whatever target.
 
     Raises:
@@ -46,11 +39,14 @@ def source_policy(config: TransferConfig, source: Logs, target: Logs | None = No
         )
     if config.episodes == 0:
         skipped = "--episodes 0"
-    return SourcePolicy(name, function, skipped)
+    return NamedPolicy(name, function, skipped=skipped)
 
 
 def require_use(
-    config: TransferConfig, policies: Sequence[SourcePolicy], *, used: bool = False
+    config: TransferConfig,
+    policies: Sequence[NamedPolicy[PolicyFunction | None]],
+    *,
+    used: bool = False,
 ) -> None:
     """Refuse a policy that would neither be run nor, otherwise, `used`."""
     reasons = [policy.skipped for policy in policies]
@@ -58,7 +54,7 @@ def require_use(
         raise UsageError(f"leave out --policy, which would not be used: {reasons[0]}")
 
 
-def told(policies: Sequence[SourcePolicy]) -> str | None:
+def told(policies: Sequence[NamedPolicy[PolicyFunction | None]]) -> str | None:
     """Why episodes were not run, in one line."""
     reasons = list(dict.fromkeys(policy.skipped for policy in policies if policy.skipped))
     if not reasons:
@@ -67,7 +63,9 @@ def told(policies: Sequence[SourcePolicy]) -> str | None:
     return f"no episodes were run{whose}: {'; '.join(reasons)}"
 
 
-def task_policies(config: TransferConfig, logs: Sequence[Logs]) -> list[SourcePolicy]:
+def task_policies(
+    config: TransferConfig, logs: Sequence[Logs]
+) -> list[NamedPolicy[PolicyFunction | None]]:
     """Each task's own policy, where there is one.
 
     Raises:
@@ -81,7 +79,7 @@ def task_policies(config: TransferConfig, logs: Sequence[Logs]) -> list[SourcePo
             policies.append(source_policy(config, item))
         except UsageError as error:
             missing.append(error)
-            policies.append(SourcePolicy(str(config.policy), None, str(error)))
+            policies.append(NamedPolicy(str(config.policy), None, skipped=str(error)))
     if len(missing) == len(logs):
         raise missing[0]
     return policies

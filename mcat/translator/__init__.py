@@ -59,18 +59,4 @@ __all__ = [
     "fit_state",
 ]
 
-__getattr__ = on_first_use(
-    __name__,
-    {
-        "configs": ("ActionConfig", "ContextConfig", "CycleConfig", "SpacesCycleConfig",
-                    "StateConfig"),
-        "cycle.pair": ("fit_cycle",),
-        "cycle.spaces": ("fit_cycle_spaces",),
-        "fit": ("LearnedTranslator", "fit_many", "fit_pair"),
-        "policy": ("TransferredPolicy", "Translator"),
-        "state.correspondence": ("Correspondence",),
-        "state.translator": ("fit_state",),
-        "grade": ("Trust",),
-        "trust": ("estimate_trust",),
-    },
-)  # fmt: skip
+__getattr__ = on_first_use(__name__)

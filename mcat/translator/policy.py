@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mcat.datasets.cards import Card
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.safe_io import StrPath
-from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
+from mcat.tensor_files import Arrays, load_safetensors, part, save_safetensors
 from mcat.translator.configs import TRANSLATOR_FILE
 from mcat.translator.limits import require_actions
 from mcat.translator.report import FitReport
@@ -143,8 +143,8 @@ class Translator(ABC):
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the translator as one safetensors file, from which `load` needs no data."""
         arrays = {
-            f"{part}.{name}": tensor.numpy()
-            for part, module in self.modules().items()
+            f"{whose}.{name}": tensor.numpy()
+            for whose, module in self.modules().items()
             for name, tensor in module.state_dict().items()
         }
         header = {"format": FORMAT, **self.header(), "kind": f"translator/{self.kind}"}
@@ -175,8 +175,8 @@ class Translator(ABC):
         try:
             with torch.device("meta"):  # shapes without memory
                 translator = kind.build(header)
-            for part, module in translator.modules().items():
-                _fill(module, arrays, f"{part}.")
+            for whose, module in translator.modules().items():
+                _fill(module, arrays, f"{whose}.")
             translator.with_cards(*map(_card, header.get("cards", ())))
         except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError,
                 ValueError) as error:  # fmt: skip
@@ -211,11 +211,7 @@ def translator_file(path: StrPath) -> Path:
 
 def _fill(module: nn.Module, arrays: Arrays, prefix: str) -> None:
     """Give a module without memory the arrays that start with `prefix`, which must fit."""
-    state = {
-        name.removeprefix(prefix): torch.from_numpy(array)
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
+    state = {name: torch.from_numpy(array) for name, array in part(prefix, arrays).items()}
     for name, expected in module.state_dict().items():
         if name in state and state[name].dtype != expected.dtype:
             raise ValueError(f"{prefix}{name} is {state[name].dtype}")

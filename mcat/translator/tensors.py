@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from mcat.tensor_files import part
 
 Part = nn.Module | torch.optim.Optimizer
 
@@ -18,8 +19,8 @@ def tensors_of(**parts: Part) -> dict[str, Tensor]:
     parameter's number; an optimiser that has not stepped yet has none.
     """
     return {
-        f"{part}/{name}": tensor
-        for part, owner in parts.items()
+        f"{whose}/{name}": tensor
+        for whose, owner in parts.items()
         for name, tensor in _state(owner).items()
     }
 
@@ -30,23 +31,17 @@ def load_tensors(tensors: Mapping[str, Tensor], **parts: Part) -> None:
     Raises:
         ValueError: if a tensor is missing, left over, or of another shape or type.
     """
-    states = {
-        part: {
-            name.removeprefix(f"{part}/"): tensor
-            for name, tensor in tensors.items()
-            if name.startswith(f"{part}/")
-        }
-        for part in parts
-    }
-    for part, owner in parts.items():
-        misfit = _misfit(owner, states[part])
+    states = {name: part(f"{name}/", tensors) for name in parts}
+    for name, owner in parts.items():
+        misfit = _misfit(owner, states[name])
         if misfit is not None:
-            raise ValueError(f"no fitting '{part}/{misfit}'; was it another network?")
-    for part, owner in parts.items():
+            raise ValueError(f"no fitting '{name}/{misfit}'; was it another network?")
+    for name, owner in parts.items():
         if isinstance(owner, nn.Module):
-            owner.load_state_dict(states[part])
+            owner.load_state_dict(states[name])
         else:
-            owner.load_state_dict({"state": _moments(states[part]), **_settings(owner)})
+            settings = owner.state_dict()["param_groups"]
+            owner.load_state_dict({"state": _moments(states[name]), "param_groups": settings})
 
 
 def _state(owner: Part) -> dict[str, Tensor]:
@@ -86,7 +81,3 @@ def _moments(tensors: Mapping[str, Tensor]) -> dict[int, dict[str, Tensor]]:
         number, _, name = key.partition(".")
         state.setdefault(int(number), {})[name] = tensor
     return state
-
-
-def _settings(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    return {"param_groups": optimiser.state_dict()["param_groups"]}

@@ -1,5 +1,7 @@
 """Families of one's own: from a file or a function to tasks, and every mistake in a line."""
 
+import json
+
 import pytest
 
 import tests.count_env  # noqa: F401  (registers Count-v0)
@@ -39,7 +41,7 @@ def test_a_file_describes_tasks(tmp_path):
         train=(Task("Walker2d-v5", mass=0.7, **fixed), Task("Walker2d-v5", mass=1.0, **fixed)),
         test=(Task("Walker2d-v5", mass={"torso": 2.0}, **fixed),),
     )
-    assert Family.from_json(found.to_json()) == found
+    assert Family.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 def test_several_things_and_arguments_vary(tmp_path):

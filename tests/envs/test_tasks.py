@@ -44,11 +44,10 @@ def tasks(draw):
 
 @given(tasks())
 def test_json_round_trip(task):
-    again = Task.from_json(task.to_json())
+    again = Task.from_dict(json.loads(json.dumps(task.to_dict())))
     assert again == task
     assert hash(again) == hash(task)
     assert again.params == task.params
-    assert json.loads(task.to_json())["robot"] == task.robot
 
 
 @given(tasks(), tasks())
@@ -153,34 +152,22 @@ def test_huge_numbers_are_one_clear_line(name, value):
 
 
 @pytest.mark.parametrize(
-    "text",
+    "data",
     [
-        '{"robot": "ant", "delay": ' + "9" * 5000 + "}",
-        '{"robot": "ant", "delay": 1e999}',
-        "[" * 100_000,
-        '{"robot": ' * 5000,
-        "5",
-        "null",
-        '"ant"',
-        '{"robot": null}',
-        "",
+        {"robot": "ant", "delay": 10**5000},
+        {"robot": "ant", "delay": float("inf")},
+        {"robot": None},
+        [[]],
+        5,
+        None,
+        "ant",
     ],
-    ids=[
-        "digits",
-        "1e999",
-        "deep list",
-        "deep object",
-        "number",
-        "null",
-        "text",
-        "no name",
-        "empty",
-    ],
+    ids=["digits", "infinity", "no name", "list", "number", "null", "text"],
 )
-def test_json_that_is_no_task_is_one_clear_line(text):
+def test_what_describes_no_task_is_one_clear_line(data):
     for kind in (Task, Family):
         with pytest.raises(UsageError) as caught:
-            kind.from_json(text)
+            kind.from_dict(data)
         assert "\n" not in str(caught.value)
         assert len(str(caught.value)) < 250
 
@@ -260,7 +247,7 @@ def test_the_right_name_is_suggested_for_50_typos(kind):
 def test_families_have_disjoint_splits_and_survive_json(item):
     assert item.train
     assert not set(item.train) & set(item.test)
-    assert Family.from_json(item.to_json()) == item
+    assert Family.from_dict(json.loads(json.dumps(item.to_dict()))) == item
 
 
 def test_a_family_with_overlapping_splits_is_refused():

@@ -9,11 +9,12 @@ from mcat.envs import Task
 from mcat.errors import UsageError
 from mcat.transfer import collectors as library
 from mcat.transfer.collectors import collector_policy
+from mcat.types import NamedPolicy
 
 
 def test_random_has_no_function_and_meta_world_is_scripted_by_default():
-    assert collector_policy("random", Task("ant")) == ("random", None, None)
-    name, function, sha256 = collector_policy(None, Task("push", gripper=0.1))
+    assert collector_policy("random", Task("ant")) == NamedPolicy("random", None)
+    name, function, sha256, _ = collector_policy(None, Task("push", gripper=0.1))
     assert name == "scripted"
     assert sha256 is None
     assert function(np.zeros((3, 14))).shape == (3, 4)

@@ -16,7 +16,7 @@ from mcat.safe_io import read_json, write_json
 from mcat.tensor_files import digest, load_safetensors
 from mcat.transfer import jobs
 from mcat.transfer.config import TransferConfig
-from mcat.transfer.deploy import open_transfer, trials_on
+from mcat.transfer.deploy import open_transfer, trials_on, untranslated
 from mcat.transfer.logs import load_logs
 from mcat.transfer.result import (
     CLONED,
@@ -160,7 +160,7 @@ def test_many_tasks_fill_the_rows_that_have_a_policy(many):
 def test_many_tasks_are_opened_by_name(many):
     result, folder = many
     source, other, target = result.matrix.names
-    runs = trials_on(cheetah(0.5), open_transfer(folder, "good", cheetah(0.5), source))
+    runs = trials_on(cheetah(0.5), open_transfer(folder, "good", cheetah(0.5), source).act)
     returns, _ = run_episodes(runs, episodes=EPISODES, seed=0, quiet=True)
     assert [r.mean for r in returns] == [
         result.matrix.untranslated[0][2],
@@ -189,7 +189,7 @@ def test_the_baseline_is_used_in_the_same_way(logs, tmp_path):
     assert tuple(returns.label for returns in result.returns) == LABELS
     opened = open_transfer(tmp_path / "cycle", "good", cheetah(0.5))
     returns, _ = run_episodes(
-        trials_on(cheetah(0.5), opened), episodes=EPISODES, seed=0, quiet=True
+        trials_on(cheetah(0.5), opened.act), episodes=EPISODES, seed=0, quiet=True
     )
     assert returns == result.returns[1:3]
 
@@ -223,8 +223,8 @@ def test_in_other_spaces_the_source_policy_acts_by_the_map(tmp_path, logs):
     result = go(logs, tmp_path / "out", **given)
     assert tuple(returns.label for returns in result.returns) == LABELS
     opened = open_transfer(tmp_path / "out", None, three)
-    assert opened.source is None
-    returns, _ = run_episodes(trials_on(three, opened), episodes=EPISODES, seed=0, quiet=True)
+    assert untranslated(opened.act) is None
+    returns, _ = run_episodes(trials_on(three, opened.act), episodes=EPISODES, seed=0, quiet=True)
     assert returns == result.returns[2:3]
 
 

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mcat.agents.configs import TD3Config
 from mcat.agents.limits import require_bearable
 from mcat.config import to_json
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
+from mcat.ranges import require_ranges
 
 # What may differ when an adaptation goes on; everything else would make it another one.
 RESUME_MAY_CHANGE = frozenset({"steps", "checkpoint_every"})
@@ -18,31 +20,23 @@ USUAL_EPISODES = 10  # of an evaluation where it costs no real steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchoredConfig:
-    """Of `Anchored`.
+class AnchoredConfig(TD3Config):
+    """The numbers of `Anchored`: those of TD3, and what keeps its actor near what is known.
 
     Attributes:
-        hidden: Widths of the hidden layers.
-        learning_rate: Of all networks.
-        discount: γ.
-        target_rate: How far targets follow the networks after a step of the actor.
-        deployed_rate: The same of the actor that a user gets, which starts as a plain mean.
-        target_noise: On next actions.
-        target_noise_clip: At most so much of it.
-        policy_delay: Critic updates for each of the actor.
+        deployed_rate: How far the actor that a user gets goes, after each update of the one that
+            learns, to meet it; it starts as a plain mean.
         greed: λ, what the critics' judgement counts next to the distance to the anchor; 0 clones
             the anchor, and the larger it is, the more it is plain TD3.
     """
 
-    hidden: tuple[int, ...] = (256, 256)
-    learning_rate: float = 3e-4
-    discount: float = 0.99
-    target_rate: float = 0.005
     deployed_rate: float = 0.003
-    target_noise: float = 0.2
-    target_noise_clip: float = 0.5
-    policy_delay: int = 2
     greed: float = 2.5
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense."""
+        super().__post_init__()
+        require_ranges(self, part=["deployed_rate"], not_negative=["greed"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,17 +94,11 @@ class AdaptConfig:
     learner: AnchoredConfig = field(default_factory=AnchoredConfig)
 
     def __post_init__(self) -> None:
-        for name in ("updates_per_step", "batch_size", "evaluate_every", "checkpoint_every",
-                     "threads", "delay", "log_delay"):  # fmt: skip
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} must be at least 1, not {value}")
-        for name in ("steps", "seed", "offline_updates", "random_steps", "exploration",
-                     "online_anchor"):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name} must not be negative, not {getattr(self, name)}")
-        if not 0 <= self.log_share <= 1:
-            raise UsageError(f"log_share must be from 0 to 1, not {self.log_share}")
+        counts = ("updates_per_step", "batch_size", "evaluate_every", "checkpoint_every", "threads",
+                  "delay", "log_delay")  # fmt: skip
+        not_negative = ("steps", "seed", "offline_updates", "random_steps", "exploration",
+                        "online_anchor", "evaluation_episodes")  # fmt: skip
+        require_ranges(self, at_least_1=counts, not_negative=not_negative, share=["log_share"])
         require_bearable({k: v for k, v in to_json(self).items() if v is not None})
         self._check_machine()
 
@@ -123,8 +111,6 @@ class AdaptConfig:
             raise UsageError("delay is that of a live machine: a task has its own, --delay")
         if self.live is None and self.live_args:
             raise UsageError("--live-arg is of --live ID")
-        if (self.evaluation_episodes or 0) < 0:
-            raise UsageError(f"episodes must not be negative, not {self.evaluation_episodes}")
         if self.evaluation_episodes and self.task is None:
             raise UsageError(
                 "an evaluation needs a simulator (--env): on a live machine it would cost real"

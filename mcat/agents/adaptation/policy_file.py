@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.networks import MLP
@@ -15,14 +13,6 @@ from mcat.agents.policies.foreign.bounds import Bounds
 from mcat.agents.policies.foreign.imported import ImportedPolicy, layered
 from mcat.agents.policies.policy import save_policy
 from mcat.provenance import provenance
-
-
-@torch.no_grad()
-def policy_of(actor: MLP, obs: NDArray[Any]) -> NDArray[np.float32]:
-    """The actions of an actor that takes observations as they come."""
-    rows = torch.from_numpy(np.asarray(obs, np.float32))
-    actions: NDArray[np.float32] = torch.tanh(actor(rows)[0]).numpy()
-    return actions
 
 
 def save_adapted(path: Path, actor: MLP, config: AdaptConfig, facts: dict[str, Any]) -> None:

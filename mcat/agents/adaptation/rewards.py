@@ -12,7 +12,7 @@ from torch import Tensor
 from mcat.agents.credit.ridge import LEAST_PAYMENTS, RidgeCredit
 from mcat.agents.credit.segments import Segments, paid_segments
 from mcat.agents.learner import Batch
-from mcat.datasets.episodes import EpisodeStore
+from mcat.agents.replay import as_episode
 from mcat.datasets.views import Episodes
 
 MOST_SEGMENTS = 5_000  # of a log; more tell a linear model nothing new
@@ -70,14 +70,7 @@ class Rewards:
         """
         if self._model is None or self._delay == 1:
             return False
-        store = EpisodeStore.from_arrays(
-            observations=episode.obs.numpy(),
-            actions=episode.action.numpy(),
-            rewards=episode.reward.numpy()[:, 0],
-            next_observations=episode.next_obs.numpy(),
-            terminals=episode.terminal.numpy()[:, 0] > 0,
-            episode_ends=[len(episode.obs)],
-        )
+        store = as_episode(episode)
         self._model.add(store, paid_segments(store, self._delay, None if whole else NEVER))
         self._fit()
         return True

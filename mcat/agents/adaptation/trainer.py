@@ -16,10 +16,11 @@ from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.adaptation.known import Known
 from mcat.agents.adaptation.learner import Anchored
 from mcat.agents.adaptation.machine import Live, Machine, open_machine
-from mcat.agents.adaptation.policy_file import policy_of, save_adapted
+from mcat.agents.adaptation.policy_file import save_adapted
 from mcat.agents.adaptation.rewards import Rewards
 from mcat.agents.evaluation import Evaluator
 from mcat.agents.learner import Batch, Losses
+from mcat.agents.policies.policy import Policy
 from mcat.agents.replay import SEGMENT, Replay
 from mcat.agents.runs.folder import (
     CsvLog,
@@ -34,7 +35,7 @@ from mcat.errors import DivergedError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
 from mcat.safe_io import io_errors
-from mcat.tensor_files import Arrays
+from mcat.tensor_files import Arrays, part
 
 COLUMNS = ("step", "updates", "charts/episodes", "charts/episodic_return", "eval/return",
            "eval/return_std", "losses/critic", "losses/actor", "anchor/policy", "time/seconds",
@@ -255,9 +256,10 @@ class Adapter:
         """Measure, and write down, what the policy earns now; save it."""
         actor = self.known.scale.fold(self.learner.deployed)
         self.latest_returns = []
-        if self.evaluator is not None:
-            self.latest_returns = self.evaluator.returns(partial(policy_of, actor)).tolist()
-        critic, policy, chosen = (value / max(self.count, 1) for value in self.sums)
+        if self.evaluator is not None and self.config.task is not None:
+            policy = Policy(actor, self.config.task, {})
+            self.latest_returns = self.evaluator.returns(policy).tolist()
+        critic, drawn, chosen = (value / max(self.count, 1) for value in self.sums)
         returns = self.latest_returns or [np.nan]
         metrics.add(
             {
@@ -268,7 +270,7 @@ class Adapter:
                 "eval/return": float(np.mean(returns)),
                 "eval/return_std": float(np.std(returns)),
                 "losses/critic": critic,
-                "losses/actor": policy,
+                "losses/actor": drawn,
                 "anchor/policy": chosen,
                 "time/seconds": self.seconds,
                 "time/cpu": self.cpu_seconds,
@@ -321,7 +323,7 @@ class Adapter:
                 rng.bit_generator.state = state["rngs"][name]
             tail, seals = tensors.pop("replay.tail"), state["replay_seals"]
             self.replay.load(self.segments, state["replay_added"], tail, seals)
-            learned, paid = (_part(tensors, name) for name in ("learner/", "rewards/"))
+            learned, paid = (part(name, tensors) for name in ("learner/", "rewards/"))
             self.learner.load_tensors({k: torch.from_numpy(v) for k, v in learned.items()})
             self.rewards.load_arrays(paid)
             self.known = self.known.with_rewards(self.rewards.of_logs())
@@ -332,10 +334,6 @@ class Adapter:
                 goes_on = self._open_machine().return_to(self.step, seed, actions)
                 self.running = goes_on and state["episode"] is not None
             self.log.restore(state["log"], notify)
-
-
-def _part(tensors: Arrays, prefix: str) -> Arrays:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def _mean(values: list[float]) -> float | None:

@@ -10,7 +10,7 @@ from mcat.agents.lengths import check_limits
 from mcat.envs.families import family as find_family
 from mcat.envs.families import has_mirror_images, with_mirror_images
 from mcat.envs.tasks import Family
-from mcat.errors import UsageError
+from mcat.ranges import require_ranges
 
 RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
 
@@ -59,13 +59,8 @@ class RunConfig:
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("steps", "evaluate_every", "evaluation_episodes", "threads"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.seed < 0:
-            raise UsageError(f"seed must be 0 or more, not {self.seed}")
-        if self.delay is not None and self.delay < 1:
-            raise UsageError(f"delay must be at least 1, not {self.delay}")
+        counts = ("steps", "evaluate_every", "evaluation_episodes", "threads", "delay")
+        require_ranges(self, at_least_1=counts, not_negative=["seed"])
         if self.episode_lengths is not None:
             check_limits(self.episode_lengths)
         _ = self.tasks  # refuses a family that is unknown, or has no mirror images

@@ -7,26 +7,23 @@ where codes are inferred from trial episodes, the network that does it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mcat.agents.networks import MLP, parameter_shapes
+from mcat.agents.learner import finite
+from mcat.agents.networks import MLP
 from mcat.agents.policies.inference import Inference
+from mcat.agents.policies.meta_policy import MetaPolicy, Shapes
 from mcat.datasets.views import Episodes
-from mcat.errors import DataError, DivergedError
-from mcat.formats import require_format, stamp
-from mcat.safe_io import StrPath
-from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
+from mcat.tensor_files import Arrays, part
 from mcat.types import require_observations
 
-FORMAT, KIND = 1, "coded policy"
 
-
-class CodedPolicy:
+class CodedPolicy(MetaPolicy):
     """An actor, and the codes it is given beside a state.
 
     Attributes:
@@ -38,6 +35,8 @@ class CodedPolicy:
         metadata: The rest of the file's header.
     """
 
+    kind, format = "coded policy", 1
+
     def __init__(
         self,
         actor: MLP,
@@ -48,8 +47,9 @@ class CodedPolicy:
         inference: Inference | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        self.actor, self.codes, self.unseen, self.tasks = actor, codes, unseen, tuple(tasks)
-        self.inference, self.metadata = inference, metadata or {}
+        super().__init__(actor, metadata)
+        self.codes, self.unseen, self.tasks = codes, unseen, tuple(tasks)
+        self.inference = inference
 
     @property
     def trials(self) -> int:
@@ -60,16 +60,6 @@ class CodedPolicy:
     def observation_size(self) -> int:
         """Numbers in a state."""
         return self.actor.sizes[0] - len(self.unseen)
-
-    @property
-    def action_size(self) -> int:
-        """Numbers in an action."""
-        return self.actor.sizes[-1]
-
-    @property
-    def family(self) -> str:
-        """The tasks it was trained on, where its file says so."""
-        return str(self.metadata.get("family", "other tasks"))
 
     def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
         """The actions on a task that it was not trained on; one state gives one action."""
@@ -100,78 +90,39 @@ class CodedPolicy:
         found = {**actor, "codes": self.codes, "unseen": self.unseen, **inference}
         return {name: np.ascontiguousarray(v.detach().numpy()) for name, v in found.items()}
 
-    def save(self, path: StrPath, metadata: dict[str, Any], *, overwrite: bool = False) -> None:
-        """Write it as one file.
-
-        Args:
-            path: The file.
-            metadata: JSON types that go with it, such as `family`.
-            overwrite: Replace a file that is there already.
-        """
-        header = {
-            **stamp(FORMAT),
-            "kind": KIND,
-            "actor_sizes": list(self.actor.sizes),
-            "tasks": list(self.tasks),
-            "inference": None if self.inference is None else self.inference.header(),
-        }
-        save_safetensors(path, self.arrays(), metadata | header, overwrite=overwrite)
+    def header(self) -> dict[str, Any]:
+        """The names of the tasks and how codes are inferred, as JSON."""
+        inference = None if self.inference is None else self.inference.header()
+        return {"tasks": list(self.tasks), "inference": inference}
 
     @classmethod
-    def load(cls, path: StrPath) -> CodedPolicy:
-        """Read one; no code in the file is ever run.
-
-        Raises:
-            DataError: if it is damaged or something else.
-        """
-        arrays, header = load_safetensors(path)
-        if header.get("kind") != KIND:
-            raise DataError(f"{path}: not a coded policy of mcat metatrain")
-        return cls.of_file(arrays, header, path)
+    def shapes(cls, header: dict[str, Any], arrays: Arrays) -> Shapes:
+        """Those of the codes and of what infers them."""
+        sizes, tasks, inferred = header["actor_sizes"], header["tasks"], header["inference"]
+        if not all(type(name) is str for name in tasks) or not tasks:
+            raise ValueError("no tasks")
+        (code,) = arrays["unseen"].shape
+        states = sizes[0] - code
+        if states < 1:
+            raise ValueError("no states")
+        wanted: Shapes = {"codes": (len(tasks), code), "unseen": (code,)}
+        if inferred is not None:
+            wanted |= Inference.shapes(inferred, states, sizes[-1], code)
+        return wanted
 
     @classmethod
-    def of_file(cls, arrays: Arrays, header: dict[str, Any], path: StrPath) -> CodedPolicy:
-        """The policy of a file that was read; nothing is allocated before sizes and arrays fit.
-
-        Args:
-            arrays: What the file holds, by name.
-            header: What it says of them.
-            path: Named in errors.
-        """
-        require_format(header, FORMAT, path)
-        try:
-            sizes, tasks, inferred = header["actor_sizes"], header["tasks"], header["inference"]
-            require_sizes(sizes)
-            if not all(type(name) is str for name in tasks) or not tasks:
-                raise ValueError("no tasks")
-            (code,) = arrays["unseen"].shape
-            states = sizes[0] - code
-            shapes = enumerate(parameter_shapes(sizes, 1))
-            wanted = {
-                **{f"actor.layers.{index}": shape for index, shape in shapes},
-                "codes": (len(tasks), code),
-                "unseen": (code,),
-            }
-            if inferred is not None:
-                wanted |= Inference.shapes(inferred, states, sizes[-1], code)
-            if states < 1 or wanted != {name: array.shape for name, array in arrays.items()}:
-                raise ValueError("other arrays")
-            if {array.dtype for array in arrays.values()} != {np.dtype(np.float32)}:
-                raise ValueError("no float32")
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise DataError(f"{path}: its header does not describe its arrays") from error
+    def built(cls, header: dict[str, Any], arrays: Arrays) -> Self:
+        """The policy of a header and of arrays that fit it."""
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        actor = MLP(sizes, 1)
-        actor.load_state_dict(
-            {k.removeprefix("actor."): v for k, v in tensors.items() if k.startswith("actor.")}
-        )
-        inference = None if inferred is None else Inference.of_file(inferred, tensors)
+        actor = MLP(header["actor_sizes"], 1)
+        actor.load_state_dict(part("actor.", tensors))
+        inferred = header["inference"]
         return cls(
             actor.requires_grad_(False),
             tensors["codes"],
             tensors["unseen"],
-            tasks,
-            inference=inference,
+            header["tasks"],
+            inference=None if inferred is None else Inference.of_file(inferred, tensors),
             metadata=header,
         )
 
@@ -201,18 +152,6 @@ class ActingCodedPolicy:
         """
         rows = require_observations(states, self._actor.sizes[0] - self._codes.shape[1])
         codes = self._codes.expand(len(rows), -1)
-        actions = torch.tanh(self._actor(torch.cat((torch.from_numpy(rows), codes), 1))[0])
-        if not actions.isfinite().all():
-            raise DivergedError("the actor's actions became NaN: try a lower learning rate")
-        found: NDArray[np.float32] = actions.numpy()
+        inputs = torch.cat((torch.from_numpy(rows), codes), 1)
+        found = finite(torch.tanh(self._actor(inputs)[0]))
         return found if np.ndim(states) == 2 else found[0]
-
-
-def require_sizes(sizes: Any) -> None:
-    """Refuse what are no layer widths of a network.
-
-    Raises:
-        ValueError: if they are not.
-    """
-    if len(sizes) < 2 or not all(type(number) is int and number > 0 for number in sizes):
-        raise ValueError("no sizes")

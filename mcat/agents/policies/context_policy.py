@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcat.agents.networks import MLP, parameter_shapes
-from mcat.errors import DataError, DivergedError, UsageError
-from mcat.formats import require_format, stamp
-from mcat.safe_io import StrPath
-from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
+from mcat.agents.networks import MLP
+from mcat.agents.policies.meta_policy import MetaPolicy, Shapes, require_sizes
+from mcat.errors import DivergedError
+from mcat.tensor_files import Arrays, part
 from mcat.translator.configs import Activation
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import mlp
-from mcat.types import require_observations
+from mcat.types import ActsInEpisodes, require_observations
 
-FORMAT, KIND = 3, "context policy"
 ACTIVATIONS = get_args(Activation)
 
 
@@ -57,7 +55,7 @@ class Window:
         self._actions[:, -1] = actions
 
 
-class ContextPolicy:
+class ContextPolicy(ActsInEpisodes, MetaPolicy):
     """An actor and the encoder of its context.
 
     Attributes:
@@ -70,6 +68,8 @@ class ContextPolicy:
         metadata: The rest of the file's header.
     """
 
+    kind, format = "context policy", 3
+
     def __init__(
         self,
         actor: MLP,
@@ -81,9 +81,9 @@ class ContextPolicy:
         averaged: bool = False,
         metadata: dict[str, Any] | None = None,
     ) -> None:
-        self.actor, self.encoder, self.spread = actor, encoder, spread
-        self.history, self.activation, self.averaged = history, activation, averaged
-        self.metadata = metadata or {}
+        super().__init__(actor, metadata)
+        self.encoder, self.spread, self.history = encoder, spread, history
+        self.activation, self.averaged = activation, averaged
 
     @classmethod
     def of(cls, actor: MLP, model: ContextModel, *, averaged: bool = False) -> ContextPolicy:
@@ -108,26 +108,6 @@ class ContextPolicy:
         """Numbers in a state."""
         return len(self.spread)
 
-    @property
-    def action_size(self) -> int:
-        """Numbers in an action."""
-        return self.actor.sizes[-1]
-
-    @property
-    def family(self) -> str:
-        """The tasks it was trained on, where its file says so."""
-        return str(self.metadata.get("family", "other tasks"))
-
-    def __call__(self, states: NDArray[Any]) -> NDArray[np.float32]:
-        """Refuse: what this policy does depends on the episode so far.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            "this policy remembers: act with policy.start_episode(), anew for every episode"
-        )
-
     def start_episode(self) -> ActingContextPolicy:
         """The policy at the start of episodes, with an empty memory."""
         return ActingContextPolicy(self)
@@ -147,25 +127,6 @@ class ContextPolicy:
             raise DivergedError("the actor's actions became NaN: try a lower learning rate")
         return actions
 
-    def save(self, path: StrPath, metadata: dict[str, Any], *, overwrite: bool = False) -> None:
-        """Write it as one file.
-
-        Args:
-            path: The file.
-            metadata: JSON types that go with it, such as `family`.
-            overwrite: Replace a file that is there already.
-        """
-        header = {
-            **stamp(FORMAT),
-            "kind": KIND,
-            "actor_sizes": list(self.actor.sizes),
-            "encoder_sizes": _sizes(self.encoder),
-            "history": self.history,
-            "activation": self.activation,
-            "averaged": self.averaged,
-        }
-        save_safetensors(path, self.arrays(), metadata | header, overwrite=overwrite)
-
     def arrays(self) -> Arrays:
         """All weights, by the names they have in a file."""
         return {
@@ -174,68 +135,43 @@ class ContextPolicy:
             **{f"encoder.{k}": v.numpy() for k, v in self.encoder.state_dict().items()},
         }
 
-    @classmethod
-    def load(cls, path: StrPath) -> ContextPolicy:
-        """Read one; no code in the file is ever run.
-
-        Raises:
-            DataError: if it is damaged or something else.
-        """
-        arrays, header = load_safetensors(path)
-        if header.get("kind") != KIND:
-            raise DataError(f"{path}: not a policy of mcat metatrain")
-        return cls.of_file(arrays, header, path)
+    def header(self) -> dict[str, Any]:
+        """The sizes of C and how to act, as JSON."""
+        return {
+            "encoder_sizes": _sizes(self.encoder),
+            "history": self.history,
+            "activation": self.activation,
+            "averaged": self.averaged,
+        }
 
     @classmethod
-    def of_file(cls, arrays: Arrays, header: dict[str, Any], path: StrPath) -> ContextPolicy:
-        """The policy of a file that was read; nothing is allocated before sizes and arrays fit.
+    def shapes(cls, header: dict[str, Any], arrays: Arrays) -> Shapes:
+        """Those of C and of its scale."""
+        sizes, own, history = header["actor_sizes"], header["encoder_sizes"], header["history"]
+        require_sizes(own, history)
+        if header["activation"] not in ACTIVATIONS or type(header["averaged"]) is not bool:
+            raise ValueError("no such network")
+        states = len(arrays["spread"])
+        if [sizes[0], own[0]] != [states + own[-1], history * (states + sizes[-1])]:
+            raise ValueError("networks that do not fit each other")
+        return {"spread": (states,), **{f"encoder.{k}": v for k, v in _shapes(own).items()}}
 
-        Args:
-            arrays: What the file holds, by name.
-            header: What it says of them.
-            path: Named in errors.
-        """
-        require_format(header, FORMAT, path)
-        try:
-            history, activation = header["history"], header["activation"]
-            sizes, encoder_sizes = header["actor_sizes"], header["encoder_sizes"]
-            averaged = header["averaged"]
-            if min(len(sizes), len(encoder_sizes)) < 2 or not all(
-                type(number) is int and number > 0 for number in (*sizes, *encoder_sizes, history)
-            ):
-                raise ValueError("no sizes")
-            states = len(arrays["spread"])
-            shapes = enumerate(parameter_shapes(sizes, 1))
-            wanted = {
-                "spread": (states,),
-                **{f"actor.layers.{index}": shape for index, shape in shapes},
-                **{f"encoder.{k}": shape for k, shape in _shapes(encoder_sizes).items()},
-            }
-            if wanted != {name: array.shape for name, array in arrays.items()}:
-                raise ValueError("other arrays")
-            if {array.dtype for array in arrays.values()} != {np.dtype(np.float32)}:
-                raise ValueError("no float32")
-            if activation not in ACTIVATIONS or type(averaged) is not bool:
-                raise ValueError("no such network")
-            if [sizes[0], encoder_sizes[0]] != [
-                states + encoder_sizes[-1],
-                history * (states + sizes[-1]),
-            ]:
-                raise ValueError("networks that do not fit each other")
-        except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
-            raise DataError(f"{path}: its header does not describe its arrays") from error
-        actor = MLP(sizes, 1)
-        actor.load_state_dict(_part("actor", arrays))
-        first, *hidden, last = encoder_sizes
-        encoder = mlp(first, hidden, last, activation)
-        encoder.load_state_dict(_part("encoder", arrays))
+    @classmethod
+    def built(cls, header: dict[str, Any], arrays: Arrays) -> Self:
+        """The policy of a header and of arrays that fit it."""
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        actor = MLP(header["actor_sizes"], 1)
+        actor.load_state_dict(part("actor.", tensors))
+        first, *hidden, last = header["encoder_sizes"]
+        encoder = mlp(first, hidden, last, header["activation"])
+        encoder.load_state_dict(part("encoder.", tensors))
         return cls(
             actor.requires_grad_(False),
             encoder.requires_grad_(False),
-            torch.from_numpy(arrays["spread"]),
-            history=history,
-            activation=activation,
-            averaged=averaged,
+            tensors["spread"],
+            history=header["history"],
+            activation=header["activation"],
+            averaged=header["averaged"],
             metadata=header,
         )
 
@@ -281,12 +217,9 @@ class ActingContextPolicy:
             UsageError: if the states have another shape, or another number than before.
             DataError: if one is NaN or infinite.
         """
-        rows = require_observations(states, self._policy.observation_size)
+        begun = None if self._taken is None else len(self._taken)
+        rows = require_observations(states, self._policy.observation_size, begun)
         if self._taken is not None:
-            if len(rows) != len(self._taken):
-                raise UsageError(
-                    f"{len(rows)} observations of {len(self._taken)} episodes: start_episode() anew"
-                )
             self._recognition.acted(self._taken)
         self.contexts = self._recognition.see(rows)
         actions: NDArray[np.float32] = self._policy.act(
@@ -298,15 +231,6 @@ class ActingContextPolicy:
     def took(self, actions: NDArray[Any]) -> None:
         """Say what was done in place of the last actions, where noise or a limit changed them."""
         self._taken = np.array(actions, np.float32).reshape(-1, self._policy.action_size)
-
-
-def _part(name: str, arrays: Arrays) -> dict[str, Tensor]:
-    """The weights of one network of a file."""
-    return {
-        key.removeprefix(f"{name}."): torch.from_numpy(array)
-        for key, array in arrays.items()
-        if key.startswith(f"{name}.")
-    }
 
 
 def _sizes(network: nn.Sequential) -> list[int]:

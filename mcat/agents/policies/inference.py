@@ -11,7 +11,9 @@ from torch import Tensor
 
 from mcat.agents.meta.methods.maths import product_of_gaussians, variances
 from mcat.agents.networks import MLP, parameter_shapes
+from mcat.agents.policies.meta_policy import require_sizes
 from mcat.datasets.views import Episodes
+from mcat.tensor_files import part
 
 
 class Inference:
@@ -115,9 +117,7 @@ class Inference:
             ValueError: if the header makes no sense.
         """
         sizes = header["encoder_sizes"]
-        numbers = (*sizes, header["delay"], header["trials"])
-        if len(sizes) < 2 or not all(type(number) is int and number > 0 for number in numbers):
-            raise ValueError("no sizes")
+        require_sizes(sizes, header["delay"], header["trials"])
         if type(header["seed"]) is not int or header["seed"] < 0:
             raise ValueError("no seed")
         if (sizes[0], sizes[-1]) != (2 * states + actions + 1, 2 * code):
@@ -133,9 +133,7 @@ class Inference:
     def of_file(cls, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Inference:
         """The inference that a file holds, after `shapes` found it to fit."""
         encoder = MLP(header["encoder_sizes"], 1)
-        encoder.load_state_dict(
-            {k.removeprefix("encoder."): v for k, v in tensors.items() if k.startswith("encoder.")}
-        )
+        encoder.load_state_dict(part("encoder.", tensors))
         return cls(
             encoder.requires_grad_(False),
             tensors["spread"],

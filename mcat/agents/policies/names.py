@@ -19,7 +19,8 @@ from mcat.types import AnyPolicy, PolicyFunction, Remembering
 if TYPE_CHECKING:
     from mcat.agents.policies.foreign.imported import ImportedPolicy
     from mcat.agents.policies.foreign.onnx_policy import OnnxPolicy
-    from mcat.agents.policies.policy import MetaPolicy, Policy
+    from mcat.agents.policies.meta_policy import MetaPolicy
+    from mcat.agents.policies.policy import Policy
 
 LEVELS = ("good", "mediocre")
 NAMES = (*LEVELS, "random", "scripted")
@@ -253,7 +254,8 @@ def _scripted(robot: str, task: Task) -> PolicyFunction:
 
 
 def _made_for(policy: object) -> str:
-    from mcat.agents.policies.policy import MetaPolicy, Policy
+    from mcat.agents.policies.meta_policy import MetaPolicy
+    from mcat.agents.policies.policy import Policy
 
     if isinstance(policy, Policy):
         return policy.task.label()

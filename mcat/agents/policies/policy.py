@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from mcat.agents.networks import MLP, parameter_shapes
-from mcat.agents.policies import coded_policy, context_policy, recurrent_policy
 from mcat.agents.policies.coded_policy import CodedPolicy
 from mcat.agents.policies.context_policy import ContextPolicy
+from mcat.agents.policies.meta_policy import MetaPolicy
 from mcat.agents.policies.recurrent_policy import RecurrentPolicy
 from mcat.agents.runs.record import policy_file
 from mcat.envs.tasks import Task
@@ -77,12 +77,8 @@ def save_policy(
     save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
 
 
-MetaPolicy = ContextPolicy | CodedPolicy | RecurrentPolicy
-"""What the methods of `mcat metatrain` make."""
 _META: dict[str, type[MetaPolicy]] = {
-    context_policy.KIND: ContextPolicy,
-    coded_policy.KIND: CodedPolicy,
-    recurrent_policy.KIND: RecurrentPolicy,
+    kind.kind: kind for kind in (ContextPolicy, CodedPolicy, RecurrentPolicy)
 }
 
 

@@ -11,6 +11,7 @@ from mcat.agents.limits import require_bearable
 from mcat.config import flatten, to_json
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
+from mcat.ranges import require_ranges
 
 # What may differ when a run goes on; everything else would make it another run.
 RESUME_MAY_CHANGE = frozenset({"steps", "snapshots", "checkpoint_every"})
@@ -58,8 +59,6 @@ class TrainConfig:
         td3: The numbers of TD3, if it is the learner.
         crossq: The numbers of CrossQ, if it is the learner.
         sac: The numbers of SAC, if it is the learner.
-        resume: Go on with the run in `out`.
-        quiet: Show no progress.
     """
 
     task: Task
@@ -83,23 +82,13 @@ class TrainConfig:
     sac: SACConfig = FAST_SAC
 
     def __post_init__(self) -> None:
-        for name in (
-            "steps",
-            "batch_size",
-            "evaluate_every",
-            "evaluation_episodes",
-            "checkpoint_every",
-            "threads",
-        ):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        counts = ("steps", "batch_size", "evaluate_every", "evaluation_episodes",
+                  "checkpoint_every", "threads")  # fmt: skip
+        not_negative = ("seed", "start_steps", "exploration")
+        require_ranges(self, at_least_1=counts, not_negative=not_negative)
         require_bearable(to_json(self))
         if self.episode_lengths is not None:
             check_limits(self.episode_lengths)
-        if self.seed < 0:
-            raise UsageError(f"seed must be 0 or more, not {self.seed}")
-        if self.start_steps < 0 or self.exploration < 0:
-            raise UsageError("start_steps and exploration must not be negative")
         if self.replay_capacity < self.task.horizon:
             raise UsageError(f"the replay must hold an episode of {self.task.horizon} steps")
         late = [step for step in self.snapshots if not 1 <= step <= self.steps]

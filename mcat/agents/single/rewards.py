@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from mcat.agents.credit.ridge import LEAST_PAYMENTS, RidgeCredit
 from mcat.agents.credit.segments import paid_segments
 from mcat.agents.learner import Batch
-from mcat.agents.replay import Replay
+from mcat.agents.replay import Replay, as_episode
 from mcat.agents.single.config import TrainConfig
-from mcat.datasets.episodes import EpisodeStore
 
 SCALE_ROWS = 10_000  # rewards enough to tell their mean and spread
 
@@ -39,15 +38,7 @@ class Rewards:
         """Take in an episode: the last `length` transitions of the replay."""
         if self._credit is None:
             return
-        rows = self._replay.latest(length)
-        episode = EpisodeStore.from_arrays(
-            observations=rows.obs.numpy(),
-            actions=rows.action.numpy(),
-            rewards=rows.reward.numpy()[:, 0],
-            next_observations=rows.next_obs.numpy(),
-            terminals=rows.terminal.numpy()[:, 0] > 0,
-            episode_ends=[length],
-        )
+        episode = as_episode(self._replay.latest(length))
         self._credit.add(episode, paid_segments(episode, self._task.delay, self._task.horizon))
 
     def measure(self, rng: np.random.Generator) -> None:

@@ -39,7 +39,7 @@ from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import io_errors
-from mcat.tensor_files import Arrays
+from mcat.tensor_files import Arrays, part
 
 COLUMNS = (
     "step",
@@ -338,13 +338,8 @@ class Trainer:
                 state["replay_seals"],
             )  # fmt: skip
             seed, length = index(state["episode_seed"]), index(state["episode_length"])
-            agent, rewards = (_part(tensors, name) for name in ("agent", "rewards"))
+            agent, rewards = (part(f"{name}/", tensors) for name in ("agent", "rewards"))
             self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
             self.rewards.load_arrays(rewards)
             self.log.restore(state["log"], notify)
         self.episode.replay_to(seed, self.replay.latest_actions(length))
-
-
-def _part(tensors: Arrays, name: str) -> Arrays:
-    prefix = f"{name}/"
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}

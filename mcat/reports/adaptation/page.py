@@ -11,7 +11,7 @@ from mcat.errors import install
 from mcat.reports.adaptation.curves import ADAPTED, Curve, read_curves
 from mcat.reports.html import Html, document, section_of, table, tag
 from mcat.reports.sections import Section, number
-from mcat.safe_io import dump_json, new_file, read_json
+from mcat.safe_io import dump_json, read_json, write_file
 
 PAGE_FILE, PICTURE = "report.html", "adaptation"
 
@@ -33,13 +33,11 @@ def write_page(folder: Path) -> Path:
         if picture is None:
             body.append(tag("p", f"Pictures need matplotlib: {install('plot')}.", class_="soft"))
         else:
-            with new_file(folder / f"{PICTURE}.png", overwrite=True) as part:
-                part.write_bytes(picture)
+            write_file(folder / f"{PICTURE}.png", picture, overwrite=True)
         body.append(section_of(section, picture))
     body.append(_provenance(record))
     page = folder / PAGE_FILE
-    with new_file(page, overwrite=True) as part:
-        part.write_text(document(_title(record), body), encoding="utf-8")
+    write_file(page, document(_title(record), body), overwrite=True)
     return page
 
 

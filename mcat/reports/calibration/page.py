@@ -10,7 +10,7 @@ from mcat.errors import counted
 from mcat.provenance import provenance
 from mcat.reports.calibration.cases import Agreement, Case, agreement, counts, to_json
 from mcat.reports.tables import markdown_table
-from mcat.safe_io import ensure_writable_output, io_errors, new_file, write_json
+from mcat.safe_io import ensure_writable_output, io_errors, write_file, write_json
 
 NAME = "calibration"
 _WORDS = (  # from this rank correlation on, so much can be said
@@ -35,10 +35,8 @@ def write_calibration(cases: Sequence[Case], folder: Path) -> list[Path]:
         from mcat.reports.calibration.figures import draw_cases
 
         picture = draw_cases(cases, headline(found))
-        with new_file(paths[2], overwrite=True) as part:
-            part.write_bytes(picture)
-    with new_file(paths[1], overwrite=True) as part:
-        part.write_text(markdown(cases, found, picture=len(paths) == 3), encoding="utf-8")
+        write_file(paths[2], picture, overwrite=True)
+    write_file(paths[1], markdown(cases, found, picture=len(paths) == 3), overwrite=True)
     return paths
 
 

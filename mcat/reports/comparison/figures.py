@@ -10,9 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 
-from mcat.paper.meta import Printed
 from mcat.reports.comparison.contrast import Comparison
 from mcat.reports.comparison.looks import Axis
 from mcat.reports.comparison.sections import intervals
@@ -24,6 +22,7 @@ from mcat.reports.figures import (
     new_figure,
     new_panels,
     panel_title,
+    paper_line,
     plain,
     png,
     style,
@@ -100,13 +99,13 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
     for place, (axes, (family, own)) in enumerate(zip(panels, curves, strict=True)):
         style(axes)
         for variant, curve in own.items():
-            number = comparison.variants.index(variant)
+            which = comparison.variants.index(variant)
             marker = "o" if len(curve.places) < 12 else None
-            axes.plot(curve.places, curve.band.value, color=COLOURS[number % 6], lw=1.6,
-                      ls=DASHES[number // 6 % 3], marker=marker, ms=3)  # fmt: skip
-            _draw_band(axes, curve.places, curve.band, number)
+            axes.plot(curve.places, curve.band.value, color=COLOURS[which % 6], lw=1.6,
+                      ls=DASHES[which // 6 % 3], marker=marker, ms=3)  # fmt: skip
+            _draw_band(axes, curve.places, curve.band, which)
             for run in curve.runs if curve.band.low is None and len(curve.runs) > 1 else ():
-                axes.plot(curve.places, run, color=COLOURS[number % 6], lw=0.7, alpha=0.6)
+                axes.plot(curve.places, run, color=COLOURS[which % 6], lw=0.7, alpha=0.6)
         panel_title(axes, plain(family.name))
         axes.set_xlim(left=0)
         axes.margins(y=0.1)
@@ -114,7 +113,8 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
         axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
         axes.yaxis.set_major_formatter("{x:,.10g}")
         for printed in family.printed if split == "test" else ():
-            _draw_paper_line(axes, printed)
+            label = f"paper, {printed.method} at {thousands(printed.steps)}: {number(printed.mean)}"
+            paper_line(axes, printed.mean, label, right=True)
         if place + columns >= len(panels):  # nothing below it
             axes.set_xlabel("environment steps" if axis == "step" else "CPU seconds")
         if place % columns == 0:
@@ -136,16 +136,6 @@ def _draw_band(
     if band.low is not None and band.high is not None:
         axes.fill_between(places, band.low, band.high, color=COLOURS[number % 6], alpha=0.16,
                           lw=0, step=step)  # fmt: skip
-
-
-def _draw_paper_line(axes: Axes, printed: Printed) -> None:
-    axes.axhline(printed.mean, color=INK, lw=1, ls=(0, (5, 4)))
-    label = f"paper, {printed.method} at {thousands(printed.steps)}: {number(printed.mean)}"
-    axes.annotate(
-        label, (0.99, printed.mean), (0, 3), ha="right",
-        xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=7.5, color=INK,
-        path_effects=[withStroke(linewidth=3, foreground="white")],
-    )  # fmt: skip
 
 
 def draw_profile(comparison: Comparison, title: str) -> bytes:

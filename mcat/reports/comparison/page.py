@@ -21,7 +21,7 @@ from mcat.reports.comparison.sections import (
 from mcat.reports.comparison.verdict import verdict
 from mcat.reports.html import Html, document, section_of, table, tag
 from mcat.reports.sections import Section
-from mcat.safe_io import io_errors, new_file
+from mcat.safe_io import io_errors, write_file
 
 PAGE_FILE = "report.html"
 _NO_PICTURES = f"Pictures need matplotlib: {install('plot')}. The tables say the same."
@@ -67,8 +67,7 @@ def write_comparison(
     pictures = _draw(found, comparison)
     for name, png in pictures.items():
         path = folder / f"{name}.png"
-        with new_file(path, overwrite=True) as part:
-            part.write_bytes(png)
+        write_file(path, png, overwrite=True)
         yield path
     if found and not pictures:
         body.append(tag("p", _NO_PICTURES, class_="soft"))
@@ -80,8 +79,7 @@ def write_comparison(
     body.append(_making(comparison, about))
     page = document(title, body, refresh=refresh)
     path = folder / PAGE_FILE
-    with new_file(path, overwrite=True) as part:
-        part.write_text(page, encoding="utf-8")
+    write_file(path, page, overwrite=True)
     yield path
 
 

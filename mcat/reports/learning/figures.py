@@ -9,7 +9,6 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap, to_hex
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
@@ -25,6 +24,7 @@ from mcat.reports.figures import (
     new_figure,
     new_panels,
     panel_title,
+    paper_line,
     plain,
     png,
     project,
@@ -109,13 +109,8 @@ def _draw_paper_lines(
         groups = [group for group in groups if group.record.method == "mcat"]
     found = dict.fromkeys(paper_value(group, column) for group in groups)
     for printed in filter(None, found):
-        axes.axhline(printed.mean, color=INK, lw=1, ls=(0, (5, 4)))
-        axes.annotate(
-            f"paper, {printed.method} at {thousands(printed.steps)}: {text(printed.mean)}",
-            (0.01, printed.mean), (0, 3), ha="left", xycoords=("axes fraction", "data"),
-            textcoords="offset points", fontsize=8, color=INK,
-            path_effects=[withStroke(linewidth=3, foreground="white")],
-        )  # fmt: skip
+        label = f"paper, {printed.method} at {thousands(printed.steps)}: {text(printed.mean)}"
+        paper_line(axes, printed.mean, label)
 
 
 def _step_axis(axes: Axes, ticks: int = 6) -> None:

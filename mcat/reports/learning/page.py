@@ -20,7 +20,7 @@ from mcat.reports.learning.sections import (
     with_goals,
 )
 from mcat.reports.sections import Section
-from mcat.safe_io import io_errors, new_file
+from mcat.safe_io import io_errors, write_file
 
 PAGE = "learning.html"
 DETAILED = 3  # runs up to which each has pictures of its own; t-SNE takes seconds a run
@@ -63,15 +63,13 @@ def write_learning(
         body.append(tag("p", note[0].upper() + note[1:] + ".", class_="soft"))
     for section, png in _pictures(groups, detail=not note):
         path = folder / f"{section.name}.png"
-        with new_file(path, overwrite=True) as part:
-            part.write_bytes(png)
+        write_file(path, png, overwrite=True)
         body.append(section_of(section, png))
         yield path
     if (equal := equal_section(groups)) is not None:
         body.append(section_of(equal, None))
     page = folder / PAGE
-    with new_file(page, overwrite=True) as part:
-        part.write_text(document("mcat plot", body), encoding="utf-8")
+    write_file(page, document("mcat plot", body), overwrite=True)
     yield page
 
 

@@ -287,13 +287,18 @@ def _of(part: int, whole: int) -> str:
     return f"{part} of {whole} episodes ({share(part / max(whole, 1))}) were"
 
 
-def contexts_section(run: LearningRun, contexts: Contexts, name: str) -> Section:
-    """Whether contexts tell tasks apart."""
+def contexts_apart(run: LearningRun, contexts: Contexts) -> tuple[str, Rows]:
+    """`told_apart` of the contexts of a run, the tasks in order and by their short names."""
     order = in_order(dict.fromkeys(contexts.tasks))
     names = short_names(run.record.tasks)
     numbers = np.array([order.index(task) for task in contexts.tasks])
     labels = {number: names.get(task, task) for number, task in enumerate(order)}
-    finding, rows = told_apart(contexts.points, numbers, labels)
+    return told_apart(contexts.points, numbers, labels)
+
+
+def contexts_section(run: LearningRun, contexts: Contexts, name: str) -> Section:
+    """Whether contexts tell tasks apart."""
+    finding, rows = contexts_apart(run, contexts)
     return Section(
         name=name,
         title=f"What {run.record.name} knows of the machine it is on",

@@ -28,12 +28,13 @@ from mcat.provenance import provenance
 from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import FamilyRuns, families_of, variants_of
 from mcat.reports.comparison.results import ComparedRun, provenance_of
-from mcat.reports.learning.groups import Group, in_order, mean_and_error, short_names
+from mcat.reports.learning.groups import Group, mean_and_error
 from mcat.reports.learning.runs import LearningRun
+from mcat.reports.learning.sections import contexts_apart
 from mcat.reports.reproduction.page import require_writable
-from mcat.reports.sections import Rows, thousands, told_apart
+from mcat.reports.sections import Rows, thousands, with_error
 from mcat.reports.tables import markdown_table
-from mcat.safe_io import new_file, write_json
+from mcat.safe_io import write_file, write_json
 
 COLUMNS = {
     TEST: "test return",
@@ -131,17 +132,13 @@ def _cell(line: Line, column: str) -> str:
     ours = _NONE
     if values:
         mean, error = map(float, mean_and_error(np.array(list(values.values()))))
-        ours = _number(mean * scale, error * scale if len(values) > 1 else None) + unit
+        ours = with_error(mean * scale, error * scale if len(values) > 1 else None) + unit
     paper = line.printed.get(column)
     if paper is None:
         return ours
-    theirs = _number(paper.mean * scale, None if paper.error is None else paper.error * scale)
+    theirs = with_error(paper.mean * scale, None if paper.error is None else paper.error * scale)
     mark = "" if line.same_learner else f" {OTHER_LEARNER}"
     return f"{ours} [{theirs}{unit} at {thousands(paper.steps)}{mark}]"
-
-
-def _number(mean: float, error: float | None) -> str:
-    return f"{mean:,.1f}" + ("" if error is None else f" ± {error:,.1f}")
 
 
 def _gain(first: Line, second: Line, column: str) -> str:
@@ -186,13 +183,11 @@ def write_experiment(
     pair = _context_pair(runs) if experiment.contexts else {}
     pictures = _draw(name, experiment, runs, pair)
     for file, png in pictures.items():
-        with new_file(folder / file, overwrite=True) as part:
-            part.write_bytes(png)
+        write_file(folder / file, png, overwrite=True)
         yield folder / file
     path = folder / f"{name}.md"
     text = _page(experiment, lines, runs, command, list(pictures), pair)
-    with new_file(path, overwrite=True) as part:
-        part.write_text(text, encoding="utf-8")
+    write_file(path, text, overwrite=True)
     yield path
 
 
@@ -227,7 +222,9 @@ def _page(
     if (equal := equal_section(_groups(runs))) is not None:
         parts += [f"## {equal.title}", equal.reading, markdown_table(equal.rows)]
     for label, run in pair.items():
-        parts.append(f"{label}: {_apart(run)} ({run.record.name}).")
+        parts.append(
+            f"{label}: {contexts_apart(run, run.trained_contexts())[0]} ({run.record.name})."
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -282,11 +279,3 @@ def _context_pair(runs: Sequence[ComparedRun]) -> dict[str, LearningRun]:
         if run.run.record.family == family and run.run.contexts is not None:
             found.setdefault(run.variant, run.run)
     return {variant: found[variant] for variant in variants_of(runs) if variant in found}
-
-
-def _apart(run: LearningRun) -> str:
-    contexts, names = run.trained_contexts(), short_names(run.record.tasks)
-    order = in_order(dict.fromkeys(contexts.tasks))
-    numbers = np.array([order.index(task) for task in contexts.tasks])
-    labels = {number: names.get(task, task) for number, task in enumerate(order)}
-    return told_apart(contexts.points, numbers, labels)[0]

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from mcat.errors import DataError, counted
 from mcat.paper.summary import Cell, RowSummary, Summary, best_of, gain_errors, mean_matrix
 from mcat.paper.tables import Numbers
+from mcat.reports.sections import with_error
+from mcat.reports.tables import markdown_table
 from mcat.reports.translation.verdict import improvement
 from mcat.safe_io import (
     ensure_writable_output,
     io_errors,
     is_file,
-    new_file,
     read_json,
+    write_file,
     write_json,
 )
 from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED, ReturnMatrix
@@ -66,11 +68,9 @@ def write_reproduction(summary: Summary, folder: Path) -> list[Path]:
     write_json(paths[0], summary.to_json(), overwrite=True)
     pictures = _draw(summary)
     for file, content in pictures.items():
-        with new_file(folder / file, overwrite=True) as part:
-            part.write_bytes(content)
+        write_file(folder / file, content, overwrite=True)
         paths.append(folder / file)
-    with new_file(paths[1], overwrite=True) as part:
-        part.write_text(markdown(summary, pictures), encoding="utf-8")
+    write_file(paths[1], markdown(summary, pictures), overwrite=True)
     return paths
 
 
@@ -135,8 +135,7 @@ def _table(rows: Sequence[RowSummary]) -> str:
         cells = [_cell(row.cells.get(name), row.printed_beside(name), most) for name in shown]
         minutes = f"{row.seconds['ours'] / 60:.1f}" if "ours" in row.seconds else ""
         lines.append([row.name, *cells, _ratio(row.cells), _best(row.cells), minutes])
-    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]),
-                                                              *lines[1:]])  # fmt: skip
+    return markdown_table(lines)
 
 
 def _best(cells: dict[str, Cell]) -> str:
@@ -147,14 +146,10 @@ def _best(cells: dict[str, Cell]) -> str:
 
 def _cell(found: Cell | None, printed: Numbers | None, seeds: int) -> str:
     """One number; with how many seeds it has, if others have more."""
-    ours = "" if found is None else _number(found.mean, found.error)
+    ours = "" if found is None else with_error(found.mean, found.error)
     if found is not None and len(found.means) < seeds:
         ours += f" ({counted(len(found.means), 'seed')})"
-    return f"{ours} [{_number(*printed)}]" if printed else ours
-
-
-def _number(mean: float | None, error: float | None) -> str:
-    return f"{mean:,.1f}" + ("" if error is None else f" ± {error:,.1f}")
+    return f"{ours} [{with_error(*printed)}]" if printed else ours
 
 
 def _ratio(cells: dict[str, Cell]) -> str:

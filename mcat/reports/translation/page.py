@@ -10,7 +10,7 @@ from mcat.reports.html import Html, document, section_of, table, tag
 from mcat.reports.sections import Section
 from mcat.reports.translation.sections import sections
 from mcat.reports.translation.verdict import verdict
-from mcat.safe_io import dump_json, new_file
+from mcat.safe_io import dump_json, write_file
 from mcat.transfer.result import TransferResult
 
 PAGE_FILE = "report.html"
@@ -29,11 +29,9 @@ def write_page(result: TransferResult, folder: Path) -> Path:
     found = list(sections(result))
     pictures = _draw(found, result)
     for name, png in pictures.items():
-        with new_file(folder / f"{name}.png", overwrite=True) as part:
-            part.write_bytes(png)
+        write_file(folder / f"{name}.png", png, overwrite=True)
     page = folder / PAGE_FILE
-    with new_file(page, overwrite=True) as part:
-        part.write_text(_page(result, found, pictures), encoding="utf-8")
+    write_file(page, _page(result, found, pictures), overwrite=True)
     return page
 
 

@@ -360,7 +360,7 @@ def test_settings_that_make_no_sense():
         ({"steps": 5, "task": None}, "real steps need a machine"),
         ({"live": "Arm-v0"}, "one machine"),
         ({"steps": -1}, "steps must not be negative"),
-        ({"log_share": 1.5}, "from 0 to 1"),
+        ({"log_share": 1.5}, "log_share must be in"),
         ({"batch_size": 0}, "at least 1"),
         ({"task": None, "live": "Arm-v0", "evaluation_episodes": 3}, "would cost real steps"),
         ({"live_args": ("a=1",)}, "--live-arg is of --live"),

@@ -51,7 +51,7 @@ def test_critics_are_those_of_torch():
 
 
 def test_the_target_is_reward_plus_what_the_less_hopeful_critic_expects():
-    config = replace(CONFIG, target_noise=0.0, discount=0.5, learning_rate=0.0)
+    config = replace(CONFIG, target_noise=0.0, discount=0.5)
     learner = Anchored(3, 2, config, generator())
     rows = batch()._replace(terminal=torch.tensor([[0.0], [1.0]] * 8))
     with torch.no_grad():
@@ -100,7 +100,7 @@ def test_the_better_of_two_actions_is_what_the_target_critics_say():
 
 
 def test_gradients_reach_only_what_learns():
-    learner = Anchored(3, 2, replace(CONFIG, target_rate=0.0), generator())
+    learner = Anchored(3, 2, replace(CONFIG, target_rate=1e-30), generator())
     before = {name: [p.clone() for p in part.parameters()] for name, part in learner.parts.items()
               if isinstance(part, nn.Module)}  # fmt: skip
     learner.update_near(batch(), batch().action)

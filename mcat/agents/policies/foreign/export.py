@@ -15,7 +15,7 @@ from mcat.agents.policies.foreign.imported import ImportedPolicy
 from mcat.agents.policies.policy import Policy
 from mcat.agents.policies.recurrent_policy import RecurrentPolicy
 from mcat.errors import McatError, MissingInputError, UsageError, install
-from mcat.safe_io import StrPath, dump_json, ensure_writable_output, new_file
+from mcat.safe_io import StrPath, dump_json, ensure_writable_output, write_file
 from mcat.translator.cycle.spaces import SpacesCycleTranslator
 from mcat.translator.fit import LearnedTranslator
 from mcat.translator.networks import Normaliser
@@ -94,8 +94,7 @@ def export_onnx(
     texts = {k: v if isinstance(v, str) else dump_json(v) for k, v in notes.items()}
     content: bytes = graph.model(texts).SerializeToString(deterministic=True)
     agreement = compare(policy, content, path)
-    with new_file(path, overwrite=overwrite) as part:
-        part.write_bytes(content)
+    write_file(path, content, overwrite=overwrite)
     return agreement
 
 

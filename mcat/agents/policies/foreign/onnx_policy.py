@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.policies.foreign.bounds import Bounds
-from mcat.errors import DataError, MissingInputError, UsageError, install, printable
+from mcat.errors import DataError, MissingInputError, install, printable
 from mcat.safe_io import StrPath, open_input
-from mcat.types import require_observations
+from mcat.types import ActsInEpisodes, require_observations
 
 IN, OUT = "_in", "_out"
 ACTIONS = ("action", "actions")
@@ -168,18 +168,8 @@ class OnnxPolicy:
         return actions if np.ndim(obs) == 2 else actions[0]
 
 
-class RememberingOnnxPolicy(OnnxPolicy):
+class RememberingOnnxPolicy(ActsInEpisodes, OnnxPolicy):
     """A policy that remembers: each `start_episode` has a memory of its own."""
-
-    def __call__(self, obs: NDArray[Any]) -> Rows:
-        """Refuse: what this policy does depends on the episode so far.
-
-        Raises:
-            UsageError: always.
-        """
-        raise UsageError(
-            "this policy remembers: act with policy.start_episode(), anew for every episode"
-        )
 
     def start_episode(self) -> ActingOnnxPolicy:
         """The policy at the start of episodes, with an empty memory."""
@@ -192,7 +182,7 @@ class ActingOnnxPolicy:
     def __init__(self, model: _Model) -> None:
         self._model = model
         self._memory: list[dict[str, Rows]] = []
-        self._count = 0
+        self._count: int | None = None  # of episodes, once they have begun
 
     def __call__(self, obs: NDArray[Any]) -> Rows:
         """The actions for the observations that the last ones led to.
@@ -201,13 +191,9 @@ class ActingOnnxPolicy:
             UsageError: if the observations have another shape, or another number than before.
             DataError: if one is NaN or infinite, or an action is.
         """
-        rows = require_observations(obs, self._model.observation_size)
-        if not self._memory:
+        rows = require_observations(obs, self._model.observation_size, self._count)
+        if self._count is None:
             self._memory, self._count = self._model.empty(len(rows)), len(rows)
-        if len(rows) != self._count:
-            raise UsageError(
-                f"{len(rows)} observations of {self._count} episodes: start_episode() anew"
-            )
         actions = self._model.step(rows, self._memory)
         return actions if np.ndim(obs) == 2 else actions[0]
 
