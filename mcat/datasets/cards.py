@@ -13,6 +13,7 @@ from mcat.datasets.arrays import DTYPES
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError, printable
+from mcat.types import PolicyFunction
 
 ROUNDING = 1e-6  # of the range: what lies outside by less was rounded
 
@@ -132,6 +133,23 @@ class Card:
         found = (middle + half * actions).astype(np.float32)
         kept: NDArray[np.float32] = np.clip(found, *limits.inner())
         return kept
+
+    def require_units_of(self, policy: object, what: str) -> None:
+        """Refuse a policy that says it acts in [-1, 1] where the machine's units are others.
+
+        Raises:
+            UsageError: naming it as `what`.
+        """
+        bounds = getattr(policy, "bounds", None)
+        if self.scaled and getattr(bounds, "within_unit", False):
+            raise UsageError(
+                f"{what} gives actions in [-1, 1], its machine has {self.actions[0]}: if 1 means"
+                " the largest, import it with --logs of that machine, or call card.from_unit"
+            )
+
+    def in_unit(self, policy: PolicyFunction) -> PolicyFunction:
+        """A policy of the machine with answers as models know them, cut to the bounds."""
+        return (lambda observations: self.to_unit(policy(observations))) if self.scaled else policy
 
     def within(self, episodes: Episodes, *, margin: float = 0.1) -> Card:
         """This card with bounds for observations that have none: what was seen, and a bit more.

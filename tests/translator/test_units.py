@@ -98,7 +98,7 @@ def test_a_policy_in_other_units_is_refused(translator):
         def __call__(self, obs):
             return obs[:, :2]
 
-    with pytest.raises(UsageError, match=r"in \[-1, 1\], the translator's source has tau0"):
+    with pytest.raises(UsageError, match=r"in \[-1, 1\], its machine has tau0"):
         TransferredPolicy(InShares(), moved)
     with pytest.raises(UsageError, match="other machines"):
         translator.with_cards(A, card_of([0], [1]))
