@@ -12,6 +12,7 @@ from mcat.lazy import on_first_use
 if TYPE_CHECKING:
     from mcat.envs.env import TaskEnv
     from mcat.envs.lockstep import in_lockstep
+    from mcat.envs.objects import task_of
     from mcat.envs.vector import TaskVectorEnv
 
 __all__ = [
@@ -26,10 +27,16 @@ __all__ = [
     "family",
     "in_lockstep",
     "robot",
+    "task_of",
 ]
 
 # These import gymnasium and mujoco, which `import mcat` must not.
 __getattr__ = on_first_use(
     __name__,
-    {"env": ("TaskEnv",), "vector": ("TaskVectorEnv",), "lockstep": ("in_lockstep",)},
+    {
+        "env": ("TaskEnv",),
+        "vector": ("TaskVectorEnv",),
+        "lockstep": ("in_lockstep",),
+        "objects": ("task_of",),
+    },
 )
