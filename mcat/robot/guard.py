@@ -35,6 +35,7 @@ class Guard:
         counts: How often what happened: "steps", "bad" (observations), "held", "cut" (to the
             bounds), "slowed", "failed" (answers of the policy).
         stopped: Why it is at rest; None while it acts.
+        wanted: What was asked for at the last call, before the limits: worth a place in the log.
 
     Raises:
         UsageError: if the actions have no bounds, or numbers do not fit.
@@ -87,7 +88,7 @@ class Guard:
     def start_episode(self) -> Guard:
         """Begin anew, at rest: memory, counts and a stop are forgotten."""
         self._act = started(self.policy)
-        self._last = self._rest
+        self._last = self.wanted = self._rest
         self._bad_in_a_row = 0
         self.counts: Counter[str] = Counter()
         self.stopped: str | None = None
@@ -108,6 +109,7 @@ class Guard:
             wanted = self._answer(observation)
         if self.stopped is not None:
             wanted = self._rest
+        self.wanted = wanted.copy()
         self._last = self._limited(wanted)
         return self._last.copy()
 

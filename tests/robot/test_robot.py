@@ -35,6 +35,7 @@ def test_actions_are_cut_to_their_bounds_never_outside_by_a_bit():
     guard = Guard(constant(1e9, -1.0), CARD)
     action = guard(GOOD)
     assert action[0] == 8
+    assert guard.wanted.tolist() == [1e9, -1]
     assert 0.1 <= float(action[1]) < 0.1 + 1e-7  # float32's nearest to 0.1 may be below it
     assert guard.counts["cut"] == 1
 
