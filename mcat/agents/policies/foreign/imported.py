@@ -119,8 +119,8 @@ class ImportedPolicy:
         if card.limits is not None and not card.limits.unit and bounds.unit:
             bounds = Bounds(*card.limits.inner())
             if not self.squashed:  # such ones are cut at the bounds: its last layer is stretched
-                network = _stretched(network, (bounds.high - bounds.low) / 2,
-                                     (bounds.high + bounds.low) / 2)  # fmt: skip
+                low, high = bounds
+                network = _stretched(network, (high - low) / 2, (high + low) / 2)
         elif card.limits is not None and not np.allclose(bounds, card.limits, rtol=1e-6, atol=0):
             raise UsageError(
                 f"the policy gives actions in {bounds}, its machine has"
@@ -231,14 +231,15 @@ def layered(
 
 
 def _stretched(
-    network: nn.Sequential, factor: NDArray[np.float32], shift: NDArray[np.float32]
+    network: nn.Sequential, factor: NDArray[np.floating], shift: NDArray[np.floating]
 ) -> nn.Sequential:
     """The same layers, with `factor * out + shift` in place of what comes out."""
     made = copy.deepcopy(network)
     last = made[-1]
     assert isinstance(last, nn.Linear)
-    last.weight.data.mul_(torch.from_numpy(factor)[:, None])
-    last.bias.data.mul_(torch.from_numpy(factor)).add_(torch.from_numpy(shift))
+    by, more = (torch.from_numpy(values.astype(np.float32)) for values in (factor, shift))
+    last.weight.data.mul_(by[:, None])
+    last.bias.data.mul_(by).add_(more)
     return made
 
 
