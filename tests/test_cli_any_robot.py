@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mcat.agents import open_policy
 from mcat.cli import run
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.envs import Task
@@ -20,6 +21,9 @@ def elsewhere(tmp_path, monkeypatch):
     Path("counts.toml").write_text(
         'env = "tests.count_env:Count-v0"\nvaries = "arguments.ends_at"\ntrain = [6, 9]\n'
         "test = [12]\ndelay = 2\n"
+    )
+    Path("typo.toml").write_text(
+        'env = "tests.count_env:Count-v0"\nvaries = "arguments.ends_at"\ntrain = [6]\ndelays = 2\n'
     )
     Path("broken.toml").write_text(
         'env = "tests.count_env:Count-v0"\nvaries = "arguments.fault"\ntrain = ["deaf"]\n'
@@ -98,6 +102,45 @@ def test_a_run_is_called_after_its_family_and_evaluated_without_the_file(capsys)
     ]  # fmt: skip
 
 
+WALKER = "--env Walker2d-v5 --mass 1.5 --horizon 40"
+
+
+def test_a_policy_is_adapted_on_an_id_with_wrappers_and_says_what_its_numbers_are(capsys):
+    """Its episodes end early, in the logs and under way; rewards are late in both."""
+    code, _, _ = mcat(f"collect {WALKER} --delay 5 --steps 200 --out log.h5 --quiet", capsys)
+    assert code == 0
+    assert read_dataset("log.h5")[0].terminals.any()
+    small = "--offline-updates 5 --set learner.hidden=8,8 --set batch_size=8 --quiet"
+    command = f"adapt --logs log.h5 {WALKER} --delay 5 --episodes 2 {small} --out run"
+    code, out, err = mcat(f"{command} --steps 30 --evaluate-every 15", capsys)
+    assert code == 0, err
+    assert out == "run/policy.safetensors\n"
+    header, *rows = [row.split(",") for row in Path("run/metrics.csv").read_text().split()]
+    assert [row[0] for row in rows] == ["0", "15", "30"]
+    assert float(rows[-1][header.index("charts/episodes")]) >= 1
+    code, out, _ = mcat("evaluate run --episodes 2 --quiet --json", capsys)
+    assert json.loads(out)[0]["label"] == "walker2d-mass1.5"
+    assert mcat("export onnx run --out run.onnx", capsys)[0] == 0
+    card = open_policy("run.onnx").card
+    assert card.rate_hz == 125
+    assert [card.observations[0].name, card.observations[8].name] == ["rootz position",
+                                                                      "rootx velocity"]  # fmt: skip
+    assert [channel.name for channel in card.actions][-1] == "foot_left_joint"
+    code, _, err = mcat(f"adapt --logs log.h5 {small} --env Hopper-v5 --out other", capsys)
+    assert (code, "hopper is another machine with 11 and 3" in err) == (2, True)
+
+
+def test_one_task_is_checked_with_its_parameters(capsys):
+    code, out, _ = mcat(f"envs check {COUNT} --env-arg ends_at=7 --delay 9", capsys)
+    assert code == 0
+    assert "ok   count-ends_at7-delay9" in out
+    assert "each is paid at its end" in out
+    code, out, _ = mcat(f"envs check {COUNT} --env-arg fault=deaf", capsys)
+    assert (code, "actions change nothing" in out) == (1, True)
+    code, out, err = mcat("envs check Walker2d-v5 --mass 2", capsys)
+    assert (code, "name a robot by --env" in err) == (2, True)
+
+
 MISTAKES = [
     ("collect --env Wolker2d-v5", "did you mean Walker2d-v"),
     ("collect --env nowhere:X-v0", "there is no module 'nowhere'"),
@@ -111,6 +154,8 @@ MISTAKES = [
     (f"train {COUNT} --horizon 0", "horizon must be a whole number"),
     (f"evaluate {COUNT}", "no packaged good policy for count"),
     ("evaluate runs/none --env-arg x=1", "leave out --env-arg"),
+    ("metatrain --family typo.toml", "typo.toml: unknown parameter of tests.count_env:Count-v0"),
+    ("metatrain --family typo.toml", "(did you mean delay?)"),
 ]
 
 

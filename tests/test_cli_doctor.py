@@ -10,7 +10,9 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from mcat.cli import run
 from mcat.commands import examination
@@ -93,25 +95,53 @@ def test_the_robot_gets_all_but_the_simulators():
     assert sorted(listed) == sorted(needed + project["optional-dependencies"]["onnx"])
 
 
-def test_without_simulators_logs_are_imported_and_collect_says_what_is_missing(tmp_path):
+WITHOUT_SIMULATORS = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('mujoco', 'metaworld', 'gymnasium', 'scipy', 'matplotlib'):
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+
+sys.meta_path.insert(0, Blocked())
+from mcat.cli import run
+
+for command in open("commands").read().splitlines():
+    assert run(command.split()) == 0, command
+sys.exit(run('collect --env ant --steps 10 --policy random'.split()))
+"""
+SMALL = "--quiet --offline-updates 5 --set learner.hidden=8,8 --set batch_size=8"
+ON_THE_ROBOT = f"""dataset import a.csv --obs q --act tau --episode run --reward r --out a.h5
+dataset import b.csv --obs q --act tau --episode run --reward r --bounds tau=2 --out b.h5
+dataset check a.h5 b.h5
+translate --src a.h5 --tgt b.h5 --preset smoke --quiet --out a-to-b
+policies import agent.pt --out own.safetensors
+adapt --logs b.h5 --translator a-to-b --policy own.safetensors {SMALL} --out adapted
+export onnx own.safetensors --translator a-to-b --out b.onnx
+export onnx adapted --out adapted.onnx
+"""
+
+
+def test_without_simulators_logs_become_a_policy_and_collect_says_what_is_missing(tmp_path):
     """The commands that a robot needs, where no simulator can be imported."""
-    (tmp_path / "log.csv").write_text("q,tau\n" + "".join(f"{k},{k % 3 - 1}\n" for k in range(9)))
-    blocker = (
-        "import sys\n"
-        "class Blocked:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in ('mujoco', 'metaworld', 'gymnasium', 'scipy'):\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Blocked())\n"
-        "from mcat.cli import run\n"
-        "assert run('dataset import log.csv --obs q --act tau --out log.h5'.split()) == 0\n"
-        "assert run(['dataset', 'check', 'log.h5']) == 65  # too short, not missing\n"
-        "sys.exit(run('collect --env ant --steps 10 --policy random'.split()))\n"
-    )
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    for name, gain, largest in (("a", 1.0, 1.0), ("b", 0.3, 2.0)):
+        rng = np.random.default_rng(0)
+        lines = ["run,q,tau,r"]
+        for run_number in range(12):
+            state = rng.normal()
+            for action in rng.uniform(-largest, largest, 20):
+                lines.append(f"{run_number},{state},{action},{-abs(state)}")
+                state = 0.8 * state + gain * action
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    actor = {"actor_mean.0.weight": torch.ones(1, 1), "actor_mean.0.bias": torch.zeros(1)}
+    torch.save({**actor, "actor_logstd": torch.zeros(1, 1)}, tmp_path / "agent.pt")
+    (tmp_path / "commands").write_text(ON_THE_ROBOT)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", blocker], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
+        [sys.executable, "-c", WITHOUT_SIMULATORS], cwd=tmp_path, env=env, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert "AssertionError" not in done.stderr, done.stderr
     assert done.returncode == 66, done.stderr
     last = done.stderr.splitlines()[-1]
     assert re.fullmatch(r"error: this needs \w+, which is not installed: see mcat doctor", last)

@@ -192,6 +192,15 @@ def test_files_and_code_act_wherever_a_policy_is_taken(capsys, tmp_path):
         assert [item["label"] for item in json.loads(out)] == [
             "source policy on target", "transferred policy on target",
         ]  # fmt: skip
+        picture, folder = tmp_path / f"{len(name)}.png", tmp_path / f"{len(name)}-moved"
+        command = "render --env halfcheetah --armature 0.1 --steps 3 --width 32 --height 32"
+        code, _, err = mcat(f"{command} --policy {name} --out {picture}", capsys)
+        assert code == 0, err
+        command = "translate --src cheetah0.1.h5 --tgt cheetah0.5.h5 --preset smoke --episodes 2"
+        code, _, err = mcat(f"{command} --quiet --policy {name} --out {folder}", capsys)
+        assert code == 0, err
+        returns = json.loads((folder / "result.json").read_text())["returns"]
+        assert [len(item["values"]) for item in returns][:3] == [2, 2, 2]
 
 
 BAD_CALLS = [

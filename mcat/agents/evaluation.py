@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from gymnasium import Env
-from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from mcat.agents.limits import require_room
 from mcat.agents.returns import Returns
-from mcat.envs.lockstep import Lockstep, in_lockstep, lockstep
 from mcat.envs.tasks import Task
 from mcat.progress import Progress
 from mcat.types import AnyPolicy, started
+
+if TYPE_CHECKING:  # a robot's computer has no simulator, and translates all the same
+    from gymnasium import Env
+    from gymnasium.vector import VectorEnv
+
+    from mcat.envs.lockstep import Lockstep
 
 STARTS = 10_000  # as many as an evaluation may have episodes
 FILMED = 3  # episodes of which a Meta-World hand's path is kept
@@ -56,6 +59,8 @@ class Evaluator:
     """
 
     def __init__(self, task: Task, episodes: int, seed: int, workers: int = 1) -> None:
+        from mcat.envs.lockstep import lockstep
+
         require_room(task, episodes)
         self._env = lockstep([task] * episodes, workers)
         self._seed = seed
@@ -98,6 +103,8 @@ def episode_outcomes(
         on_observation: Called with the observations `(episodes, obs)` of the start and after
             every step.
     """
+    from mcat.envs.lockstep import in_lockstep
+
     env = in_lockstep(env)
     obs, _ = env.reset(seed=seed, options={"park": True})
     act = started(policy)

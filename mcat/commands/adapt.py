@@ -225,6 +225,6 @@ def _run(config: AdaptConfig, out: Path, options: dict[str, Any]) -> AdaptResult
         write_page(result.out)
 
     return run(
-        config, out, inputs.logs, inputs.policy, log_task=inputs.log_task, made_of=inputs.made_of,
-        resume=options["resume"], quiet=quiet, notify=say, finish=finish,
+        config, out, inputs.logs, inputs.policy, log_task=inputs.log_task, card=inputs.card,
+        made_of=inputs.made_of, resume=options["resume"], quiet=quiet, notify=say, finish=finish,
     )  # fmt: skip

@@ -225,6 +225,12 @@ def export(source: str, out: Path, rate: float | None, overwrite: bool, quiet: b
     else:
         write = export_table if kind else export_lerobot
         write(store, metadata, out, overwrite=overwrite, quiet=quiet)
+    if kind == ".csv" and "action_names" in metadata:
+        click.echo(
+            f"note: a CSV file has no place for names, units and bounds: {out} does without them,"
+            " .parquet keeps them",
+            err=True,
+        )
     click.echo(out)
 
 

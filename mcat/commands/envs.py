@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,6 +30,9 @@ from mcat.errors import UsageError, unknown
 from mcat.reports.tables import family_rows, page, parameter_rows, robot_rows
 from mcat.safe_io import ensure_writable_output, exists_already
 from mcat.types import AnyPolicy
+
+if TYPE_CHECKING:
+    from mcat.envs.promises import Findings
 
 
 @click.group()
@@ -130,18 +134,25 @@ def _show_robot(robot: Robot, as_json: bool) -> None:
 )
 @click.argument("names", nargs=-1)
 @seed_option
-def check(names: tuple[str, ...], seed: int) -> int:
+@task_options(required=False)
+def check(names: tuple[str, ...], seed: int, env: str | None, **options: Any) -> int:
     """Check robots, gymnasium ids, or families: do they keep the promises that training needs?
 
     NAMES are robots, ids such as Walker2d-v5, families, FILE.toml or MODULE:FUNCTION; without any
     every robot is checked. Of robots and ids: API, seeding, spaces, specs, vectorisation, and when
-    episodes end; of families every task, and whether what varies changes anything.
+    episodes end; of families every task, and whether what varies changes anything. --env and its
+    parameters describe one task, as in other commands.
     """
     from mcat.envs.check import check_env_id
-    from mcat.envs.promises import check_family
+    from mcat.envs.promises import check_family, check_task
 
+    if env is None and any(value is not None for value in options.values()):
+        raise UsageError("these parameters describe a machine: name a robot by --env")
     failures = 0
-    for name in names or tuple(ROBOTS):
+    if env is not None:
+        task = task_from(env, options)
+        failures += _tell({task.label(): check_task(task, seed=seed)})
+    for name in names or (() if env else tuple(ROBOTS)):
         robot = ROBOTS.get(name.lower())
         if robot is not None or is_gym_id(name):
             env_id = name if robot is None else robot.env_id
@@ -150,12 +161,17 @@ def check(names: tuple[str, ...], seed: int) -> int:
             found = check_family(family(name), seed=seed)
         else:
             raise unknown("robot or family", name, [*ROBOTS, *FAMILIES])
-        failures += any(item.problems for item in found.values())
-        for title, item in found.items():
-            click.echo(f"{'FAIL' if item.problems else 'ok  '} {title}")
-            for line in (*item.problems, *(f"note: {note}" for note in item.notes)):
-                click.echo(f"     {line}")
+        failures += _tell(found)
     return 1 if failures else 0
+
+
+def _tell(found: Mapping[str, Findings]) -> bool:
+    """Print what was found; says whether there are problems."""
+    for title, item in found.items():
+        click.echo(f"{'FAIL' if item.problems else 'ok  '} {title}")
+        for line in (*item.problems, *(f"note: {note}" for note in item.notes)):
+            click.echo(f"     {line}")
+    return any(item.problems for item in found.values())
 
 
 @click.command(

@@ -21,7 +21,7 @@ from mcat.errors import install, printable
 
 PATIENCE = 120  # seconds for a child: the first import of torch on a network disk takes long
 LITTLE_SPACE = 1e9
-_SIMULATION = "collect, train, metatrain, evaluate, render, reproduce"
+_SIMULATION = "collect, train, metatrain, evaluate, render, reproduce, adapt --env|--live"
 _ALL = "pip install -e . in mcat's folder"
 
 

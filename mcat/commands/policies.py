@@ -51,6 +51,7 @@ def list_policies(as_json: bool, as_markdown: bool) -> None:
         "mcat policies import td3.zip --out hopper.safetensors",
         "mcat policies import ppo.zip --normalize obs.npz --out hopper.safetensors",
         "mcat policies import agent.cleanrl_model --bounds -2,2 --out pendulum.safetensors",
+        "mcat policies import sac.zip --logs arm.h5 --out arm.safetensors",
     ),
 )
 @click.argument("model", type=click.Path(path_type=Path), callback=there)
@@ -69,6 +70,12 @@ def list_policies(as_json: bool, as_markdown: bool) -> None:
     help="The smallest and the largest action (default: what MODEL says, else -1,1).",
 )
 @click.option(
+    "--logs",
+    metavar="DATA",
+    help="A data set of its machine (mcat dataset import): names, units, bounds and rate go into "
+    "the file. A policy with actions in [-1, 1] is stretched to the bounds.",
+)
+@click.option(
     "--activation",
     metavar="NAME",
     help="Between the layers: relu, tanh, elu, silu or leakyrelu (default: what MODEL "
@@ -80,6 +87,7 @@ def import_model(
     out: Path,
     normalize: Path | None,
     bounds: str | None,
+    logs: str | None,
     activation: str | None,
     overwrite: bool,
 ) -> None:
@@ -98,6 +106,12 @@ def import_model(
     from mcat.agents.policies.foreign.others import import_policy
 
     policy = import_policy(model, normalize=normalize, bounds=limits, activation=activation)
+    if logs is not None:
+        from mcat.datasets import Card, load
+
+        store, metadata = load(logs)
+        sizes = store.observation_size, store.action_size
+        policy = policy.on(Card.of_metadata(metadata, sizes))
     policy.save(out, overwrite=overwrite)
     layers = "-".join(map(str, policy.sizes))
     squash = "tanh to" if policy.squashed else "clipped to"

@@ -13,6 +13,7 @@ from mcat.datasets.arrays import DTYPES
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError, printable
+from mcat.types import PolicyFunction
 
 ROUNDING = 1e-6  # of the range: what lies outside by less was rounded
 
@@ -133,6 +134,23 @@ class Card:
         kept: NDArray[np.float32] = np.clip(found, *limits.inner())
         return kept
 
+    def require_units_of(self, policy: object, what: str) -> None:
+        """Refuse a policy that says it acts in [-1, 1] where the machine's units are others.
+
+        Raises:
+            UsageError: naming it as `what`.
+        """
+        bounds = getattr(policy, "bounds", None)
+        if self.scaled and getattr(bounds, "within_unit", False):
+            raise UsageError(
+                f"{what} gives actions in [-1, 1], its machine has {self.actions[0]}: if 1 means"
+                " the largest, import it with --logs of that machine, or call card.from_unit"
+            )
+
+    def in_unit(self, policy: PolicyFunction) -> PolicyFunction:
+        """A policy of the machine with answers as models know them, cut to the bounds."""
+        return (lambda observations: self.to_unit(policy(observations))) if self.scaled else policy
+
     def within(self, episodes: Episodes, *, margin: float = 0.1) -> Card:
         """This card with bounds for observations that have none: what was seen, and a bit more.
 
@@ -209,6 +227,20 @@ class Card:
 
 
 _SIDES = ("low", "high")
+_TOLD = tuple(f"{kind}_{what}" for kind in ("observation", "action")
+              for what in ("names", "units", *_SIDES))  # fmt: skip
+
+
+def told(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a data set's metadata that says what its numbers are, the rate left out."""
+    return {key: metadata[key] for key in _TOLD if key in metadata}
+
+
+def believed(notes: object, sizes: tuple[int, int]) -> dict[str, Any]:
+    """The same of a file that others may have written: as far as it makes sense."""
+    if not isinstance(notes, dict) or not told(notes):
+        return {}
+    return told(Card.of_metadata(notes, sizes).to_metadata())
 
 
 def _texts(values: object, size: int) -> list[str]:

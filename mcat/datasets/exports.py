@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.cards import told
 from mcat.datasets.checks import has_rewards, rate_hz
+from mcat.datasets.untrusted_tables import CARD_KEY
 from mcat.datasets.views import Episodes
 from mcat.errors import UsageError
 from mcat.progress import Progress
-from mcat.safe_io import StrPath, new_file
+from mcat.safe_io import StrPath, dump_json, new_file
 
 # As our own files: compression gains little on such data. It also keeps a file from looking like
 # one that was made to inflate, which readers refuse.
@@ -36,7 +38,8 @@ def export_table(
 
     Its columns are `episode`, `step`, `time` in seconds since the episode began if
     `metadata["rate_hz"]` is known, `obs_0` …, `act_0` …, `next_obs_0` …, `reward` unless the source
-    had none, `terminal` and `timeout`.
+    had none, `terminal` and `timeout`. Names, units and bounds come back from Parquet alone: a CSV
+    file has no place for them.
 
     Args:
         store: The episodes.
@@ -54,7 +57,7 @@ def export_table(
         raise UsageError(f"{path}: cannot tell its format, name it {' or '.join(_WRITERS)}")
     columns = _columns(store, metadata)
     with Progress("exporting", total=len(store), unit="rows", quiet=quiet) as progress:
-        write(path, columns, overwrite, progress)
+        write(path, columns, overwrite, progress, told(metadata))
 
 
 def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
@@ -85,7 +88,11 @@ def require_pyarrow(path: StrPath) -> None:
 
 
 def _write_csv(
-    path: StrPath, columns: Mapping[str, NDArray[Any]], overwrite: bool, progress: Progress
+    path: StrPath,
+    columns: Mapping[str, NDArray[Any]],
+    overwrite: bool,
+    progress: Progress,
+    card: Mapping[str, Any],
 ) -> None:
     # Nine digits tell every float32 from its neighbours.
     kinds = ["%.9g" if values.dtype.kind == "f" else "%d" for values in columns.values()]
@@ -102,7 +109,11 @@ def _write_csv(
 
 
 def _write_parquet(
-    path: StrPath, columns: Mapping[str, NDArray[Any]], overwrite: bool, progress: Progress
+    path: StrPath,
+    columns: Mapping[str, NDArray[Any]],
+    overwrite: bool,
+    progress: Progress,
+    card: Mapping[str, Any],
 ) -> None:
     require_pyarrow(path)
     import pyarrow
@@ -114,6 +125,8 @@ def _write_parquet(
         for k in range(blocks)
     )
     schema = pyarrow.table({name: values[:0] for name, values in columns.items()}).schema
+    if card:
+        schema = schema.with_metadata({CARD_KEY: dump_json(card)})
     # Python opens the file: its errors say what is wrong with the disk.
     with (
         new_file(path, overwrite=overwrite) as part,
@@ -121,7 +134,7 @@ def _write_parquet(
         parquet.ParquetWriter(file, schema, **PARQUET) as writer,
     ):
         for table in tables:
-            writer.write_table(table)
+            writer.write_table(table.replace_schema_metadata(schema.metadata))
             progress.advance(table.num_rows)
 
 

@@ -5,8 +5,9 @@
     meta/tasks.parquet                          what the robot was to do, in words
     meta/episodes/chunk-000/file-000.parquet    where each episode lies, and its statistics
     data/chunk-000/file-000.parquet             one row per step, whole episodes
+    meta/mcat.json                              units and bounds, for which LeRobot has no place
 
-Only info.json and the data files are read: the others say again what is in them.
+Only info.json, mcat.json and the data files are read: the others say again what is in them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from mcat.datasets.arrays import place_of
+from mcat.datasets.cards import believed
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.exports import require_pyarrow
@@ -29,7 +31,7 @@ from mcat.safe_io import StrPath, io_errors, read_json
 
 VERSION = "v3.0"
 MAX_RATE = 1_000_000  # steps a second; what says more is no rate
-INFO = Path("meta", "info.json")
+INFO, CARD = Path("meta", "info.json"), Path("meta", "mcat.json")
 # What LeRobot calls our arrays. It has no name for the observation after the last action; its
 # policies overlook whatever begins with `next.`.
 ARRAYS = {
@@ -81,7 +83,9 @@ def import_lerobot(folder: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     ignored = [name for name in parts[0][1]["columns"] if name not in read]
     store, metadata = assemble(root, arrays, ignored)
     sizes = {"observation": store.observation_size, "action": store.action_size}
-    return store, metadata | _names(info, sizes) | {"rate_hz": float(info["fps"])}
+    card = read_json(root / CARD) if (root / CARD).is_file() else None
+    names = _names(info, sizes) | believed(card, (store.observation_size, store.action_size))
+    return store, metadata | names | {"rate_hz": float(info["fps"])}
 
 
 def _names(info: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, list[str]]:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.cards import Card
+from mcat.datasets.cards import Card, told
 from mcat.datasets.checks import has_rewards, rate_hz
 from mcat.datasets.exports import PARQUET, places, require_pyarrow
-from mcat.datasets.lerobot import ARRAYS, INFO, MAX_RATE, VERSION, is_lerobot
+from mcat.datasets.lerobot import ARRAYS, CARD, INFO, MAX_RATE, VERSION, is_lerobot
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
 from mcat.errors import CannotCreateError, UsageError
@@ -87,6 +87,9 @@ def export_lerobot(
             "video_path": None,
             "features": {n: _feature(n, v, metadata) for n, v in columns.items()},
         }
+        card = told(metadata)
+        if not card.keys() <= {"observation_names", "action_names"}:  # these are in info.json
+            write_json(new / CARD, card)
         write_json(new / INFO, info)
 
 

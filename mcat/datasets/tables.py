@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import math
 import os
 import re
@@ -18,6 +19,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.cards import believed
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.exports import require_pyarrow
@@ -104,7 +106,12 @@ def read_parquet(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     table, notes = read_in_child(path, "parquet", "Parquet file")
     ignored = _check_header(path, notes["columns"])
     ignored += [name for name in TIMES if name in notes["columns"] and name not in table]
-    return _from_table(path, table, ignored)
+    store, metadata = _from_table(path, table, ignored)
+    try:
+        card = json.loads(notes["card"] or "null")
+    except (ValueError, RecursionError):
+        card = None
+    return store, metadata | believed(card, (store.observation_size, store.action_size))
 
 
 def _from_table(
@@ -181,7 +188,10 @@ def checked_lines(path: StrPath, file: TextIO, fields: int) -> Iterator[str]:
     for number, line in enumerate(file, start=2):
         found = line.count(",") + 1
         if found != fields and line.strip() and '"' not in line:
-            raise DataError(f"{path}: line {number} has {found} fields, the header has {fields}")
+            raise DataError(
+                f"{path}: line {number} has {found} fields, the header has {fields}: mcat dataset"
+                " repair leaves such lines out"
+            )
         empty = empty and not line.strip()
         yield line
     if empty:

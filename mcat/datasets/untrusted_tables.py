@@ -26,6 +26,8 @@ from mcat.datasets.untrusted import (
 )
 
 MAX_COLUMNS = 10_000
+CARD_KEY = "mcat"  # where a Parquet file of ours says what its numbers are
+MAX_CARD = 1_000_000  # characters
 # The columns of LeRobot's data files that are read, 2 for those that hold vectors.
 LEROBOT_DIMENSIONS = {
     "observation.state": 2,
@@ -196,6 +198,7 @@ def read_parquet(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
         if declared > budget_for(file_bytes):
             raise RefusedError(f"declares {declared / 1e6:,.0f} MB, far above its size")
         content = file.read(wanted, use_threads=False)
+        card = (file.schema_arrow.metadata or {}).get(CARD_KEY.encode(), b"")[:MAX_CARD]
     arrays = {}
     for name in wanted:
         values = content[name].to_numpy()
@@ -204,7 +207,10 @@ def read_parquet(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
         if values.dtype.kind not in "fiub":
             raise RefusedError(f"column {name} has empty cells")
         arrays[name] = values
-    return arrays, {"columns": [field.name for field in fields]}
+    return arrays, {
+        "columns": [field.name for field in fields],
+        "card": card.decode("utf-8", "replace"),
+    }
 
 
 def read_named_parquet(path: str, file_bytes: int, *patterns: str) -> tuple[Arrays, Notes]:

@@ -12,6 +12,7 @@ from mcat.lazy import on_first_use
 if TYPE_CHECKING:
     from mcat.envs.env import TaskEnv
     from mcat.envs.lockstep import in_lockstep
+    from mcat.envs.objects import task_of
     from mcat.envs.scripted import scripted_policy
     from mcat.envs.vector import TaskVectorEnv
 
@@ -28,6 +29,7 @@ __all__ = [
     "in_lockstep",
     "robot",
     "scripted_policy",
+    "task_of",
 ]
 
 # These import gymnasium and mujoco, which `import mcat` must not.

@@ -14,6 +14,7 @@ healthy_reward = 0.5
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from mcat.errors import DataError, UsageError, short
 from mcat.own_code import names_code, run_code
 
 _ARGUMENT = "arguments."
+_WORDS = ("delay", "horizon", "arguments", "test", "name", "title", "note")  # besides parameters
 
 
 def own_family(name: str) -> Family | None:
@@ -99,7 +101,13 @@ def _task(
     own = dict(zip(varies, values, strict=True))
     arguments = {**arguments, **_named(own, inside=True)}
     parameters = {key: item for key, item in fixed.items() if key != "arguments"}
-    return Task(env, arguments=arguments, **{**parameters, **_named(own, inside=False)})
+    near = [near for key in parameters for near in difflib.get_close_matches(key, _WORDS, 1)
+            if near not in parameters and key not in _WORDS]  # fmt: skip
+    try:
+        return Task(env, arguments=arguments, **{**parameters, **_named(own, inside=False)})
+    except UsageError as error:
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(f"{path}: {error}{hint}") from error
 
 
 def _named(own: Mapping[str, Any], *, inside: bool) -> dict[str, Any]:

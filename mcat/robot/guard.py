@@ -19,8 +19,8 @@ class Guard:
 
     An action is cut to its bounds, and changes no faster than `slew` allows. An observation that is
     NaN, infinite or out of range is not shown to the policy: the action before it is held, and
-    after `hold` of them in a row the guard goes to rest and stays there. The same happens if the
-    policy fails or answers nonsense. No call raises an error because of what a sensor says.
+    after `hold` of them in a row the guard goes to rest and stays there. If the policy fails or
+    answers nonsense, it does so at once. No call raises an error because of what a sensor says.
 
     Args:
         policy: Anything that acts; one with a memory begins an episode.
@@ -35,6 +35,7 @@ class Guard:
         counts: How often what happened: "steps", "bad" (observations), "held", "cut" (to the
             bounds), "slowed", "failed" (answers of the policy).
         stopped: Why it is at rest; None while it acts.
+        wanted: What was asked for at the last call, before the limits: worth a place in the log.
 
     Raises:
         UsageError: if the actions have no bounds, or numbers do not fit.
@@ -87,7 +88,7 @@ class Guard:
     def start_episode(self) -> Guard:
         """Begin anew, at rest: memory, counts and a stop are forgotten."""
         self._act = started(self.policy)
-        self._last = self._rest
+        self._last = self.wanted = self._rest
         self._bad_in_a_row = 0
         self.counts: Counter[str] = Counter()
         self.stopped: str | None = None
@@ -96,37 +97,38 @@ class Guard:
     def __call__(self, observation: ArrayLike) -> Vector:
         """The action for one observation `(obs,)`, `(act,)` within all limits."""
         self.counts["steps"] += 1
-        wanted, problem = self._answer(observation)
+        problem, wanted = self._problem(observation), self._last
         if problem is not None:
-            self._bad_in_a_row += 1
+            self.counts["bad"] += 1
             self.counts["held"] += 1
-            wanted = self._last
-            if self._bad_in_a_row > self.hold and self.stopped is None:
-                self.stopped = problem
-        else:
+            self._bad_in_a_row += 1
+            if self._bad_in_a_row > self.hold:
+                self.stopped = self.stopped or problem
+        elif self.stopped is None:
             self._bad_in_a_row = 0
+            wanted = self._answer(observation)
         if self.stopped is not None:
             wanted = self._rest
+        self.wanted = wanted.copy()
         self._last = self._limited(wanted)
         return self._last.copy()
 
-    def _answer(self, observation: ArrayLike) -> tuple[Vector, str | None]:
-        """What the policy wants, or what is wrong."""
-        problem = self._problem(observation)
-        if problem is not None:
-            self.counts["bad"] += 1
-            return self._rest, problem
+    def _answer(self, observation: ArrayLike) -> Vector:
+        """What the policy wants; rest, for good, if that makes no sense."""
         try:
             # In a row of its own: not every policy takes a lone observation.
             found = np.asarray(self._act(np.asarray(observation, np.float32)[None]), np.float64)
             answer = found.reshape(-1)
         except Exception as error:  # whatever it is, motors must not keep their last command
-            self.counts["failed"] += 1
-            return self._rest, f"the policy failed: {error}"
+            return self._failed(f"the policy failed: {error}")
         if answer.shape != self._rest.shape or not np.isfinite(answer).all():
-            self.counts["failed"] += 1
-            return self._rest, f"the policy answered {np.array2string(answer, threshold=8)}"
-        return np.clip(answer, -3e38, 3e38).astype(np.float32), None
+            return self._failed(f"the policy answered {np.array2string(answer, threshold=8)}")
+        return np.clip(answer, -3e38, 3e38).astype(np.float32)
+
+    def _failed(self, why: str) -> Vector:
+        self.counts["failed"] += 1
+        self.stopped = why
+        return self._rest
 
     def _problem(self, observation: ArrayLike) -> str | None:
         """What is wrong with an observation, None if nothing is."""

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from mcat.agents.adaptation.config import AdaptConfig
+from mcat.agents.adaptation.machine import require_bounds
+from mcat.datasets.cards import Card
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 from mcat.progress import Notify, ignore
-from mcat.safe_io import io_errors
+from mcat.safe_io import dump_json, io_errors
 from mcat.tensor_files import digest
 from mcat.transfer.logs import Logs, load_logs
 from mcat.types import NamedPolicy, PolicyFunction
@@ -23,6 +25,8 @@ from mcat.types import NamedPolicy, PolicyFunction
 class Inputs:
     """What is known of a machine.
 
+    Actions are in [-1, 1] throughout, also those of policies.
+
     Attributes:
         logs: What happened on it.
         log_task: What made the logs; None for a machine that mcat cannot simulate.
@@ -30,6 +34,7 @@ class Inputs:
         plain: The source policy without the translator; None if there is none, or it has other
             spaces.
         made_of: Hashes by which logs and policy are known again.
+        card: What its numbers are; None if the logs do not say.
     """
 
     logs: Episodes
@@ -37,6 +42,7 @@ class Inputs:
     policy: PolicyFunction | None
     plain: PolicyFunction | None
     made_of: dict[str, str]
+    card: Card | None = None
 
 
 def known_inputs(
@@ -70,14 +76,21 @@ def known_inputs(
     _note_rewards(found, notify)
     made_of = {f"log {number}": value for number, value in enumerate(found.hashes)}
     named, plain = _policy(config, found, policy, translator, source, notify)
+    acting = None if named is None else named.act
     if named is not None:
         made_of["policy"] = named.sha256 or digest({}, named.name)
+    if found.card is not None and found.card.scaled:
+        made_of["bounds"] = digest({}, dump_json(found.card.to_metadata()))
+        unchanged = plain is acting
+        acting = None if acting is None else found.card.in_unit(acting)
+        plain = acting if unchanged else None if plain is None else found.card.in_unit(plain)
     return Inputs(
         logs=found.episodes,
         log_task=found.task,
-        policy=None if named is None else named.act,
+        policy=acting,
         plain=plain,
         made_of=made_of,
+        card=found.card,
     )
 
 
@@ -94,6 +107,10 @@ def _require_machine(config: AdaptConfig, logs: Logs, notify: Notify) -> None:
             f"{logs.files[0]} is a log{name} with {logs.sizes[0]} observations and {logs.sizes[1]}"
             f" actions, and {task.label()} is another machine with {sizes[0]} and {sizes[1]}"
         )
+    if logs.card is not None and logs.card.scaled and not task.own:
+        env = task.make()
+        require_bounds(task.label(), env.unwrapped.action_space, logs.card)
+        env.close()
     if made_by is not None and made_by.params != task.params:
         notify(
             f"note: the logs are of {made_by.label()}, and real steps are made on {task.label()}"
@@ -154,7 +171,7 @@ def _policy(
     if target is not None:
         plain = find_source_policy(policy, target, np.random.default_rng(config.seed))
     else:
-        plain = find_outside_policy(policy, *logs.sizes, "the machine of the logs")
+        plain = find_outside_policy(policy, *logs.sizes, "the machine of the logs", logs.card)
     return NamedPolicy(policy, plain, policy_hash(plain)), plain
 
 

@@ -100,7 +100,7 @@ def run_baselines(
         notify(f"baseline: {LABELS[name]}")
         adapt(
             settings, place / name, inputs.logs, policy, log_task=inputs.log_task,
-            made_of=inputs.made_of, resume=True, quiet=quiet, notify=notify,
+            card=inputs.card, made_of=inputs.made_of, resume=True, quiet=quiet, notify=notify,
         )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ def open_transfer(
             _tell_of_another_machine(result.machines[-1], target, notify)
     if machine.task is None:
         own = translator.source_observation_size, translator.source_action_size
-        function = find_outside_policy(policy, *own, machine.name)
+        function = find_outside_policy(policy, *own, machine.name, translator.source_card)
         name = str(policy)
     else:
         task = Task.from_dict(machine.task)

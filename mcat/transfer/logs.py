@@ -211,6 +211,9 @@ def describe(machines: Sequence[Logs]) -> tuple[Machine, ...]:
             task=logs.task.to_dict() if logs.task else None,
             observation_names=logs.observation_names,
             action_names=() if logs.card is None else tuple(c.name for c in logs.card.actions),
+            action_bounds=tuple(map(str, logs.card.actions))
+            if logs.card is not None and logs.card.scaled
+            else (),
         )
         for logs in machines
     )

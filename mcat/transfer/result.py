@@ -38,6 +38,7 @@ class Machine:
         task: `Task.to_dict()`; None for a machine that mcat cannot simulate.
         observation_names: Of the numbers in a state; empty if the logs do not name them.
         action_names: The same for an action.
+        action_bounds: What -1 and 1 are for each of them, in words; empty if they are -1 and 1.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Machine:
     task: dict[str, Any] | None = None
     observation_names: tuple[str, ...] = ()
     action_names: tuple[str, ...] = ()
+    action_bounds: tuple[str, ...] = ()
 
 
 Cells = tuple[tuple[float | None, ...], ...]

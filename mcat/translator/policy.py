@@ -246,7 +246,8 @@ class TransferredPolicy:
                 raise UsageError(f"{translator!r} is no translator and no path of one")
             translator = Translator.load(translator)
         translator.require_usable()
-        _require_units(policy, translator)
+        if translator.source_card is not None:
+            translator.source_card.require_units_of(policy, "the policy")
         self.policy, self.translator = policy, translator
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float32]:
@@ -258,13 +259,3 @@ class TransferredPolicy:
         """
         actions = self.policy(self.translator.view(observations))
         return self.translator.translate(observations, actions)
-
-
-def _require_units(policy: PolicyFunction, translator: Translator) -> None:
-    """Refuse a policy that says it acts in [-1, 1] where the machine's units are others."""
-    card, bounds = translator.source_card, getattr(policy, "bounds", None)
-    if card is not None and card.scaled and getattr(bounds, "within_unit", False):
-        raise UsageError(
-            f"the policy's actions are in [-1, 1], the translator's source has {card.actions[0]}:"
-            " if 1 means the largest, import it with these --bounds, or call card.from_unit"
-        )

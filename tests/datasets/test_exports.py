@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from mcat.datasets import EpisodeStore, check, export_table, load
+from mcat.datasets import Card, EpisodeStore, check, export_lerobot, export_table, load
 from mcat.errors import CannotCreateError, UsageError
 from tests.datasets.test_interop import assert_same, make_store
 
@@ -136,3 +136,39 @@ def test_without_pyarrow(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a.csv"]
     with open(tmp_path / "a.csv", newline="") as file:
         assert len(list(csv.reader(file))) == 14
+
+
+CARD = {
+    "observation_names": ["q", "dq", "i"],
+    "observation_units": ["rad", "rad/s", ""],
+    "observation_low": [-3.0, None, None],
+    "observation_high": [3.0, None, None],
+    "action_names": ["tau", "grip"],
+    "action_units": ["N·m", ""],
+    "action_low": [-8.0, 0.0],
+    "action_high": [8.0, 0.7],
+}
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a-folder"])
+def test_names_units_and_bounds_come_back(tmp_path, name):
+    pytest.importorskip("pyarrow")
+    store = make_store((30, 40), obs=3, act=2)
+    write = export_table if name.endswith("parquet") else export_lerobot
+    write(store, {"rate_hz": 50.0, **CARD}, tmp_path / name)
+    loaded, metadata = load(tmp_path / name)
+    assert_same(loaded, store)
+    assert {key: metadata[key] for key in CARD} == CARD
+    assert Card.of_metadata(metadata, (3, 2)).limits.high.tolist() == [8, 0.7]
+
+
+@pytest.mark.parametrize("odd", [b"\xff", b"[", b"[1]", b'{"action_low": ["x", 2]}'])
+def test_a_table_that_says_nonsense_of_its_numbers_is_read_all_the_same(tmp_path, odd):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    store = make_store((30, 40), obs=3, act=2)
+    export_table(store, {"rate_hz": 50.0, **CARD}, tmp_path / "a.parquet")
+    table = parquet.read_table(tmp_path / "a.parquet")
+    parquet.write_table(table.replace_schema_metadata({"mcat": odd}), tmp_path / "b.parquet")
+    loaded, metadata = load(tmp_path / "b.parquet")
+    assert_same(loaded, store)
+    assert Card.of_metadata(metadata, (3, 2)).limits is None

@@ -35,6 +35,7 @@ def test_actions_are_cut_to_their_bounds_never_outside_by_a_bit():
     guard = Guard(constant(1e9, -1.0), CARD)
     action = guard(GOOD)
     assert action[0] == 8
+    assert guard.wanted.tolist() == [1e9, -1]
     assert 0.1 <= float(action[1]) < 0.1 + 1e-7  # float32's nearest to 0.1 may be below it
     assert guard.counts["cut"] == 1
 
@@ -64,7 +65,7 @@ def test_a_bad_observation_is_bridged_and_many_lead_to_rest(bad):
     assert rest[1] == pytest.approx(0.1)  # what is nearest to zero
     assert guard.stopped
     assert guard(GOOD)[0] == 0  # a stop stays
-    assert len(seen) == 2
+    assert len(seen) == 1  # nor is the policy asked any more
     assert guard.counts["bad"] == 3
     guard.start_episode()
     assert guard(GOOD).tolist() == [4, 0.5]
@@ -93,9 +94,10 @@ def failing(obs):
 @pytest.mark.parametrize(
     "policy", [failing, constant(np.nan, 0.5), constant(1.0), lambda obs: None, lambda obs: "no"]
 )
-def test_a_policy_that_fails_does_not_stop_the_loop(policy):
-    guard = Guard(policy, CARD, hold=0)
-    assert guard(GOOD)[0] == 0
+def test_a_policy_that_fails_does_not_stop_the_loop_but_itself_at_once(policy):
+    answers = iter([constant(4.0, 0.5), policy, constant(4.0, 0.5)])
+    guard = Guard(lambda obs: next(answers)(obs), CARD, hold=3)
+    assert [guard(GOOD)[0] for _ in range(3)] == [4, 0, 0]  # its last command is not held
     assert "the policy" in guard.stopped
     assert guard.counts["failed"] == 1
 

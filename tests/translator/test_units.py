@@ -98,7 +98,7 @@ def test_a_policy_in_other_units_is_refused(translator):
         def __call__(self, obs):
             return obs[:, :2]
 
-    with pytest.raises(UsageError, match=r"in \[-1, 1\], the translator's source has tau0"):
+    with pytest.raises(UsageError, match=r"in \[-1, 1\], its machine has tau0"):
         TransferredPolicy(InShares(), moved)
     with pytest.raises(UsageError, match="other machines"):
         translator.with_cards(A, card_of([0], [1]))
@@ -162,7 +162,10 @@ def test_from_logs_in_units_to_onnx_that_keeps_them(logs, capsys):
     assert code == 0
     page = (logs / "a-to-b" / "report.html").read_text()
     assert "<td>dq</td>" in page
-    assert "tau1" in page
+    assert "<td>tau1</td>" in page
+    assert (
+        "-1 and 1 are the bounds: a has tau0 in N·m from -8 to 8, tau1 in N·m from 0 to 2;" in page
+    )
     torch.manual_seed(0)
     weights = [(torch.randn(2, 3).numpy() * 9, np.zeros(2, np.float32))]
     policy = ImportedPolicy(

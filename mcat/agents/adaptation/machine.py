@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.adaptation.tape import Tape
 from mcat.agents.single.episode import Episode, Step
+from mcat.datasets.cards import Card
 from mcat.errors import DataError, RetryError, UsageError, printable
+
+if TYPE_CHECKING:
+    import gymnasium as gym
 
 Actions = NDArray[np.float32]
 TAPE_FILE = "steps.bin"
@@ -86,6 +88,8 @@ class Live:
     """
 
     def __init__(self, env: gym.Env[Any, Any], name: str, sizes: tuple[int, int]) -> None:
+        from gymnasium.spaces import Box
+
         self.env, self.name = env, name
         seen, done = env.observation_space, env.action_space
         if not isinstance(seen, Box) or not isinstance(done, Box) or not done.is_bounded():
@@ -210,6 +214,31 @@ class Live:
         )
 
 
+def require_bounds(name: str, actions: Any, card: Card) -> None:
+    """Refuse a machine on which the largest action is another one than in its logs.
+
+    Args:
+        name: What to call the machine.
+        actions: Its action space, a Box.
+        card: What the numbers of the logs are.
+
+    Raises:
+        UsageError: if its bounds are not those of the card.
+    """
+    limits = card.limits
+    if limits is None or limits.unit:
+        return  # nothing is known of the units but that the logs are scaled to them
+    found = np.stack([np.ravel(actions.low), np.ravel(actions.high)]).astype(np.float64)
+    wrong = ~np.isclose(found, np.stack(limits), rtol=1e-5, atol=0).all(axis=0)
+    if wrong.any():
+        number = int(np.argmax(wrong))
+        low, high = found[:, number]
+        raise UsageError(
+            f"{name} takes from {low:g} to {high:g} for what is {card.actions[number]} in the logs:"
+            " they must have the same bounds"
+        )
+
+
 def open_machine(
     config: AdaptConfig, live: Live | None, folder: Path, sizes: tuple[int, int]
 ) -> Machine:
@@ -239,6 +268,8 @@ def open_live(env_id: str, arguments: Sequence[str], sizes: tuple[int, int]) -> 
     Raises:
         UsageError: if there is no such environment, it refuses its arguments, or does not fit.
     """
+    import gymnasium as gym
+
     given = {}
     for text in arguments:
         name, equals, value = text.partition("=")

@@ -12,17 +12,23 @@ from mcat.agents.networks import MLP
 from mcat.agents.policies.foreign.bounds import Bounds
 from mcat.agents.policies.foreign.imported import ImportedPolicy, layered
 from mcat.agents.policies.policy import save_policy
+from mcat.datasets.cards import Card
 from mcat.provenance import provenance
 
 
-def save_adapted(path: Path, actor: MLP, config: AdaptConfig, facts: dict[str, Any]) -> None:
+def save_adapted(
+    path: Path, actor: MLP, config: AdaptConfig, facts: dict[str, Any], card: Card | None = None
+) -> None:
     """Write an actor: as a policy of its task, or as one of a machine that mcat cannot simulate.
+
+    The latter acts in the machine's own units, as far as a card tells them.
 
     Args:
         path: The file; an earlier one is replaced.
         actor: It takes observations as they come.
         config: The settings of the run.
         facts: What else the file says.
+        card: What the machine's numbers are; None if nobody said.
     """
     metadata = {**facts, "seed": config.seed, **provenance()}
     if config.task is not None:
@@ -31,8 +37,12 @@ def save_adapted(path: Path, actor: MLP, config: AdaptConfig, facts: dict[str, A
     arrays = [parameter.detach().numpy()[0] for parameter in actor.layers]
     layers = [(weight, bias[0]) for weight, bias in zip(arrays[::2], arrays[1::2], strict=True)]
     edge = np.ones(actor.sizes[-1], np.float32)
-    network = layered(layers, "relu")
+    limits = None if card is None else card.limits
     policy = ImportedPolicy(
-        network, Bounds(-edge, edge), activation="relu", squashed=True, metadata=metadata
+        layered(layers, "relu"),
+        Bounds(-edge, edge) if limits is None else Bounds(*limits.inner()),
+        activation="relu",
+        squashed=True,
+        metadata=metadata | ({} if card is None else card.to_metadata()),
     )
     policy.save(path, overwrite=True)

@@ -10,6 +10,7 @@ from mcat.agents.adaptation.config import RESUME_MAY_CHANGE, AdaptConfig
 from mcat.agents.runs.claim import claimed_run, has_run
 from mcat.agents.runs.record import POLICY_FILE, RECORD_FILE
 from mcat.config import require_same
+from mcat.datasets.cards import Card
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Task
 from mcat.interrupts import Interrupts, stopping_at_once
@@ -31,6 +32,7 @@ def adapt(
     policy: PolicyFunction | None = None,
     *,
     log_task: Task | None = None,
+    card: Card | None = None,
     live: gym.Env[Any, Any] | None = None,
     made_of: Mapping[str, str] | None = None,
     resume: bool = False,
@@ -43,9 +45,12 @@ def adapt(
     Args:
         config: The settings of the run.
         out: Its folder.
-        logs: Of the changed machine, with rewards.
-        policy: A policy that acts on it, such as a translated one; None if there is none.
+        logs: Of the changed machine, with rewards; actions in [-1, 1] (see `Card.scale`).
+        policy: A policy that acts on it, also in [-1, 1], such as a translated one (see
+            `Card.in_unit`); None if there is none.
         log_task: What made the logs, if it is known: it says how late rewards were paid.
+        card: What the machine's numbers are: the policy that comes out acts in these units, and a
+            live machine must have these bounds. A policy for a task acts in [-1, 1] all the same.
         live: The machine, in place of the one that `config.live` names.
         made_of: Hashes of logs and policy, by which a run is known again.
         resume: Go on with the run that is there, exact to the bit; start if there is none. One
@@ -73,7 +78,7 @@ def adapt(
     saved = f"stopped, all saved in {out}: the same command with --resume goes on"
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
-        machine = _live(config, logs, live)
+        machine = _live(config, logs, live, card)
         try:
             log_delay = config.log_delay or (log_task.delay if log_task else 1)
             horizon = log_task.horizon if log_task else None
@@ -82,7 +87,7 @@ def adapt(
             if rewards.lacks_payments:
                 notify("note: too few payments yet to tell which steps earned them")
             known = known_of(logs, rewards.of_logs(), policy)
-            adapter = Adapter(config, known, rewards, out, machine)
+            adapter = Adapter(config, known, rewards, out, machine, card)
             with claimed_run(
                 out, "adapt", config, resume=resume, may_change=RESUME_MAY_CHANGE,
                 notify=notify, made_of=dict(made_of or {}),
@@ -111,14 +116,20 @@ def adapt(
     return result
 
 
-def _live(config: AdaptConfig, logs: Episodes, env: gym.Env[Any, Any] | None) -> Live | None:
+def _live(
+    config: AdaptConfig, logs: Episodes, env: gym.Env[Any, Any] | None, card: Card | None
+) -> Live | None:
     """The live machine, opened before anything is learned: it may be of another kind."""
     if not config.steps or (config.live is None and env is None):
         return None
-    from mcat.agents.adaptation.machine import Live, open_live
+    from mcat.agents.adaptation.machine import Live, open_live, require_bounds
 
     sizes = logs.observation_size, logs.action_size
     if env is not None:
-        return Live(env, config.live or "the live machine", sizes)
-    assert config.live is not None
-    return open_live(config.live, config.live_args, sizes)
+        found = Live(env, config.live or "the live machine", sizes)
+    else:
+        assert config.live is not None
+        found = open_live(config.live, config.live_args, sizes)
+    if card is not None:
+        require_bounds(found.name, found.env.action_space, card)
+    return found

@@ -31,6 +31,7 @@ from mcat.agents.runs.folder import (
     take_over,
 )
 from mcat.agents.runs.record import POLICY_FILE
+from mcat.datasets.cards import Card
 from mcat.errors import DivergedError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
@@ -71,6 +72,7 @@ class Adapter:
         rewards: What transitions earned.
         out: The folder of the run.
         live: The machine, if it is none of our tasks.
+        card: What its numbers are, for the policy's file.
     """
 
     def __init__(
@@ -80,8 +82,10 @@ class Adapter:
         rewards: Rewards,
         out: Path,
         live: Live | None = None,
+        card: Card | None = None,
     ) -> None:
         self.config, self.known, self.rewards, self.out = config, known, rewards, out
+        self.card = card
         sizes = known.rows.obs.shape[1], known.rows.action.shape[1]
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, acting, sampling, episodes, _ = np.random.SeedSequence(config.seed).spawn(5)
@@ -283,7 +287,7 @@ class Adapter:
     def _write_policy(self) -> None:
         actor = self.known.scale.fold(self.learner.deployed)
         facts = {"step": self.step, "mean_return": _mean(self.latest_returns)}
-        save_adapted(self.out / POLICY_FILE, actor, self.config, facts)
+        save_adapted(self.out / POLICY_FILE, actor, self.config, facts, self.card)
 
     def save(self) -> None:
         """Write a checkpoint from which `restore` goes on as if nothing had happened."""

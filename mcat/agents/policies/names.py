@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mcat.agents.policies.foreign.onnx_policy import OnnxPolicy
     from mcat.agents.policies.meta_policy import MetaPolicy
     from mcat.agents.policies.policy import Policy
+    from mcat.datasets.cards import Card
 
 LEVELS = ("good", "mediocre")
 NAMES = (*LEVELS, "random", "scripted")
@@ -144,6 +145,7 @@ def find_policy_of_sizes(
     *,
     machine: str = "this machine",
     path: Path | None = None,
+    card: Card | None = None,
 ) -> AnyPolicy:
     """A policy for a machine of which no more than its sizes need be known.
 
@@ -153,6 +155,7 @@ def find_policy_of_sizes(
         action_size: Numbers in an action.
         machine: What to call the machine in errors.
         path: The policy's file, if that is not its name.
+        card: What the machine's numbers are; None for actions in [-1, 1].
 
     Raises:
         UsageError: if there is no such policy, or it is made for other spaces.
@@ -171,11 +174,14 @@ def find_policy_of_sizes(
             f" observations and {found[1]} actions against {sizes[0]} and {sizes[1]}"
         )
     bounds = getattr(policy, "bounds", None)
-    if bounds is not None and not bounds.within_unit:
+    units = card is not None and card.scaled  # a translator, or `Card.in_unit`, minds these
+    if bounds is not None and not bounds.within_unit and not units:
         raise UsageError(
             f"policy {name} gives actions in {bounds} and does not fit {machine}, which takes"
             " those in [-1, 1]"
         )
+    if card is not None:
+        card.require_units_of(policy, f"policy {name}")
     return policy
 
 
@@ -221,7 +227,11 @@ def find_source_policy(name: str, task: Task, rng: np.random.Generator) -> Polic
 
 
 def find_outside_policy(
-    name: str | None, observation_size: int, action_size: int, machine: str
+    name: str | None,
+    observation_size: int,
+    action_size: int,
+    machine: str,
+    card: Card | None = None,
 ) -> PolicyFunction:
     """The policy of a machine that mcat cannot simulate: a file, or a user's own code.
 
@@ -230,6 +240,7 @@ def find_outside_policy(
         observation_size: Numbers in an observation.
         action_size: Numbers in an action.
         machine: What to call the machine in errors.
+        card: What its numbers are; None for actions in [-1, 1].
 
     Raises:
         UsageError: if there is no such policy, it does not fit, or it has a memory.
@@ -239,7 +250,7 @@ def find_outside_policy(
             f"mcat cannot simulate {machine} and has no policy of it: name yours by --policy FILE"
             " or MODULE:FUNCTION"
         )
-    policy = find_policy_of_sizes(name, observation_size, action_size, machine=machine)
+    policy = find_policy_of_sizes(name, observation_size, action_size, machine=machine, card=card)
     if isinstance(policy, Remembering):
         raise UsageError(
             f"policy {name} has a memory: only what it does in a single state can be used here"

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.envs.lockstep import lockstep
 from mcat.envs.tasks import Task
 
 
@@ -34,6 +33,8 @@ class Episode:
     """
 
     def __init__(self, task: Task) -> None:
+        from mcat.envs.lockstep import lockstep  # needs a simulator, which not all machines have
+
         self._env = lockstep([task])
 
     def start(self, seed: int) -> None:

@@ -284,11 +284,21 @@ def _actions(result: TransferResult) -> Section:
         title="What it does to actions",
         reading="Every dot is an action of the source (across) and its translation (up);"
         " dots on the diagonal are left as they were, and a spread around a line is what"
-        " translation makes depend on the state.",
+        f" translation makes depend on the state.{_bounds(result)}",
         finding=f"Actions, from -1 to 1, change by {number(changes.mean())} on average;"
         f" target {action_names(result, 0, most)[1]} most ({number(changes[most])})",
         rows=rows,
     )
+
+
+def _bounds(result: TransferResult) -> str:
+    """What -1 and 1 are, where the logs have units of their own."""
+    told = [
+        f"{machine.name} has {', '.join(machine.action_bounds)}"
+        for machine in (result.machines[0], result.machines[-1])
+        if machine.action_bounds
+    ]
+    return f" -1 and 1 are the bounds: {'; '.join(told)}." if told else ""
 
 
 def _paths(result: TransferResult) -> Section:

@@ -19,6 +19,11 @@ class Bounds(NamedTuple):
         """Whether all actions lie in [-1, 1], as those of our machines do."""
         return bool((self.low >= -1).all() and (self.high <= 1).all())
 
+    @property
+    def unit(self) -> bool:
+        """Whether they are -1 and 1."""
+        return bool((self.low == -1).all() and (self.high == 1).all())
+
     def __str__(self) -> str:
         lows, highs = ({f"{n:g}" for n in side} for side in self)
         if len(lows) == len(highs) == 1:

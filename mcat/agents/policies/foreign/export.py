@@ -179,8 +179,11 @@ def _notes(policy: Policy | ImportedPolicy | ContextPolicy | TransferredPolicy) 
     low, high = [-1.0] * owner.action_size, [1.0] * owner.action_size
     if isinstance(policy, ImportedPolicy):
         low, high = (side.tolist() for side in policy.bounds)
+    card = policy.card if isinstance(policy, ImportedPolicy) else None
+    if isinstance(policy, TransferredPolicy):
+        card = policy.translator.target_card
     told: dict[str, Any] = {}
-    if isinstance(policy, TransferredPolicy) and (card := policy.translator.target_card):
+    if card is not None:
         told = card.to_metadata()
         if rate := told.pop("rate_hz", None):
             told["control_rate_hz"] = rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mcat.agents.policies.foreign.bounds import Bounds
-from mcat.errors import DataError
+from mcat.datasets.cards import Card
+from mcat.errors import DataError, UsageError
 from mcat.formats import require_format, stamp
 from mcat.safe_io import StrPath
 from mcat.tensor_files import Arrays, digest, load_safetensors, save_safetensors
@@ -91,6 +93,47 @@ class ImportedPolicy:
     def action_size(self) -> int:
         """Numbers in an action."""
         return self.sizes[-1]
+
+    @property
+    def card(self) -> Card | None:
+        """What its numbers are, if it was told."""
+        sizes = self.observation_size, self.action_size
+        return Card.of_metadata(self.metadata, sizes) if "action_names" in self.metadata else None
+
+    def on(self, card: Card) -> ImportedPolicy:
+        """This policy, told what the numbers of its machine are.
+
+        One that gives actions in [-1, 1] gives them in the machine's own units from then on: 1 is
+        the largest that there is.
+
+        Raises:
+            UsageError: if the machine is another one.
+        """
+        sizes = len(card.observations), len(card.actions)
+        if sizes != (self.observation_size, self.action_size):
+            raise UsageError(
+                f"the policy has {self.observation_size} observations and {self.action_size}"
+                f" actions, the machine {sizes[0]} and {sizes[1]}"
+            )
+        network, bounds = self.network, self.bounds
+        if card.limits is not None and not card.limits.unit and bounds.unit:
+            bounds = Bounds(*card.limits.inner())
+            if not self.squashed:  # such ones are cut at the bounds: its last layer is stretched
+                low, high = bounds
+                network = _stretched(network, (high - low) / 2, (high + low) / 2)
+        elif card.limits is not None and not np.allclose(bounds, card.limits, rtol=1e-6, atol=0):
+            raise UsageError(
+                f"the policy gives actions in {bounds}, its machine has"
+                f" {', '.join(map(str, card.actions))}"
+            )
+        return ImportedPolicy(
+            network,
+            bounds,
+            activation=self.activation,
+            squashed=self.squashed,
+            scaling=self.scaling,
+            metadata=self.metadata | card.to_metadata(),
+        )
 
     @torch.no_grad()
     def __call__(self, obs: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -185,6 +228,19 @@ def layered(
         layer.load_state_dict({"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)})
         modules += [layer, ACTIVATIONS[activation]()]
     return nn.Sequential(*modules[:-1])
+
+
+def _stretched(
+    network: nn.Sequential, factor: NDArray[np.floating], shift: NDArray[np.floating]
+) -> nn.Sequential:
+    """The same layers, with `factor * out + shift` in place of what comes out."""
+    made = copy.deepcopy(network)
+    last = made[-1]
+    assert isinstance(last, nn.Linear)
+    by, more = (torch.from_numpy(values.astype(np.float32)) for values in (factor, shift))
+    last.weight.data.mul_(by[:, None])
+    last.bias.data.mul_(by).add_(more)
+    return made
 
 
 def _shapes(sizes: list[int], *, scaled: bool) -> dict[str, tuple[tuple[int, ...], str]]:

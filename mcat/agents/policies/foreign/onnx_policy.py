@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.policies.foreign.bounds import Bounds
+from mcat.datasets.cards import Card
 from mcat.errors import DataError, MissingInputError, install, printable
 from mcat.safe_io import StrPath, open_input
 from mcat.types import ActsInEpisodes, require_observations
@@ -155,6 +156,12 @@ class OnnxPolicy:
     def bounds(self) -> Bounds | None:
         """The bounds of its actions, where it says so."""
         return _bounds(self.metadata, self.action_size)
+
+    @property
+    def card(self) -> Card:
+        """Names, units, bounds and rate, as far as it says them: what a `Guard` asks for."""
+        told = {**self.metadata, "rate_hz": self.metadata.get("control_rate_hz")}
+        return Card.of_metadata(told, (self.observation_size, self.action_size))
 
     def __call__(self, obs: NDArray[Any]) -> Rows:
         """The actions.

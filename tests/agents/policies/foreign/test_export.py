@@ -12,6 +12,7 @@ from mcat.agents.policies.foreign.onnx_policy import load_onnx
 from mcat.agents.policies.names import packaged_policies
 from mcat.agents.policies.policy import load_policy
 from mcat.errors import CannotCreateError, UsageError
+from mcat.robot import Guard
 from mcat.translator.policy import TransferredPolicy
 from mcat.types import started
 from tests.agents.policies.foreign import made
@@ -105,7 +106,11 @@ def test_it_says_what_its_numbers_are(tmp_path):
     assert json.loads(told["memory"]) == []
     model = onnx.load(tmp_path / "p.onnx")
     assert [(item.domain, item.version) for item in model.opset_import] == [("", 17)]
-    assert load_onnx(tmp_path / "p.onnx").bounds.high.tolist() == [0.5, 0.5]
+    loaded = load_onnx(tmp_path / "p.onnx")
+    assert loaded.bounds.high.tolist() == [0.5, 0.5]
+    assert [str(channel) for channel in loaded.card.observations] == ["q", "dq", "tau"]
+    guard = Guard(loaded, loaded.card, slew=5)  # the file is all that a robot needs
+    assert np.abs(guard([1.0, 2.0, 3.0])).max() <= 0.1 + 1e-7  # 5 a second at 50 Hz
 
 
 def test_equal_policies_give_equal_bytes(tmp_path):

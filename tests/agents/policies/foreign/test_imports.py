@@ -2,6 +2,7 @@
 
 import io
 from collections import OrderedDict
+from dataclasses import replace
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +14,7 @@ from mcat.agents.policies.foreign.imported import ImportedPolicy
 from mcat.agents.policies.foreign.others import import_policy
 from mcat.agents.policies.foreign.state_dicts import read_saved
 from mcat.agents.policies.names import find_policy, open_policy
+from mcat.datasets import Card, Channel
 from mcat.envs.tasks import Task
 from mcat.errors import DataError, UsageError
 from tests.agents.policies.foreign.sb3_models import trained
@@ -153,6 +155,34 @@ def test_what_the_file_does_not_tell_can_be_said(tmp_path):
     for bounds in ((1.0, -1.0), (0.0, float("inf"))):
         with pytest.raises(UsageError, match="bounds must be"):
             import_policy(tmp_path / "agent.pt", bounds=bounds)
+
+
+@pytest.mark.parametrize("make", [SACActor, PPOAgent])
+def test_a_policy_in_unit_actions_is_stretched_to_the_bounds_of_its_machine(make, tmp_path):
+    torch.manual_seed(0)
+    actor = make()
+    if isinstance(actor, SACActor):
+        actor.action_scale.fill_(1.0)
+        actor.action_bias.fill_(0.0)
+    torch.save(actor.state_dict(), tmp_path / "agent.pt")
+    policy = import_policy(tmp_path / "agent.pt")
+    card = Card(
+        observations=tuple(Channel(name, "rad") for name in ("q", "dq", "i")),
+        actions=(Channel("tau", "N·m", -8, 8), Channel("grip", "", 0, 0.7)),
+        rate_hz=50,
+    )
+    far = 3 * OBS  # where PPO's actions are cut
+    told = policy.on(card)
+    np.testing.assert_allclose(told(far), card.from_unit(policy(far)), atol=1e-5)
+    assert (told(far).astype(np.float64) <= card.limits.high).all()
+    told.save(tmp_path / "p.safetensors")
+    assert open_policy(tmp_path / "p.safetensors").card == card
+    assert np.array_equal(told.on(card)(far), told(far))  # once is enough
+    other = replace(card, actions=(Channel("tau", "N·m", -5, 5), card.actions[1]))
+    with pytest.raises(UsageError, match=r"in \[-8, 8\], some of them less, its machine has tau"):
+        told.on(other)
+    with pytest.raises(UsageError, match="3 observations and 2 actions, the machine 3 and 1"):
+        policy.on(replace(card, actions=card.actions[:1]))
 
 
 def test_tensors_are_read_as_torch_wrote_them(tmp_path):
