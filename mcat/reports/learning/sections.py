@@ -35,9 +35,9 @@ def paper_value(group: Group, column: str) -> Printed | None:
     return printed_for(group.record, column, steps)
 
 
-def paper_cell(group: Group, column: str = TEST) -> str:
+def paper_cell(group: Group) -> str:
     """The same in a table: number, method and steps, and a mark if the learner is another one."""
-    printed, method = paper_value(group, column), method_of(group.record)
+    printed, method = paper_value(group, TEST), method_of(group.record)
     if printed is None or method is None:
         return "–"
     mark = "" if method.same_learner else f" {OTHER_LEARNER}"
