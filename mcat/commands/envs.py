@@ -86,9 +86,10 @@ def _show_family(item: Family, as_json: bool) -> None:
     click.echo(f"{item.title}{f' ({item.note})' if item.note else ''}")
     rows: list[tuple[str, ...]] = [("split", "task", "gymnasium id", "keyword arguments")]
     rows += [
-        (split, task.label(item.varies[0]), _env_id(task), json.dumps(task.kwargs()))
+        (split, task.label(item.varies[0]), env_id, json.dumps(task.kwargs()))
         for split in ("train", "test")
         for task in item.split(split)
+        for env_id in (task.spec.env_id if task.own else task.robot,)
     ]
     print_table(item.name, rows)
 
@@ -107,10 +108,6 @@ def _show_id(env_id: str, as_json: bool) -> None:
         print_table(env_id, parameter_rows(robot))
     for kind, names in parts.items():
         click.echo(f"{kind.capitalize()}: {', '.join(names) or 'unnamed'}")
-
-
-def _env_id(task: Task) -> str:
-    return task.spec.env_id if task.own else task.robot
 
 
 def _show_robot(robot: Robot, as_json: bool) -> None:

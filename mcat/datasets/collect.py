@@ -154,8 +154,9 @@ def collect(
         shards.begin(resume=resume, overwrite=overwrite)
         needed = _needed_bytes(config, shards.transitions)
         ensure_writable_output(path, overwrite=overwrite, needed_bytes=needed)
+        tasks = [config.task] * config.envs
         try:
-            with nullcontext(env) if env else _own(config, workers) as place:
+            with nullcontext(env) if env else closing(lockstep(tasks, workers)) as place:
                 _collect_shards(place, config, policy, shards, stop, quiet=quiet)
             episodes = shards.merged()
             write_dataset(path, episodes, _metadata(config, shards, versions), overwrite=overwrite)
@@ -166,10 +167,6 @@ def collect(
             ) from error
         shards.discard()
     return _summary(path, episodes, shards.unstable, started)
-
-
-def _own(config: CollectConfig, workers: int) -> closing[Lockstep]:
-    return closing(lockstep([config.task] * config.envs, workers))
 
 
 def _require_fit(env: Lockstep, config: CollectConfig) -> None:

@@ -62,7 +62,8 @@ def write_dataset(
     text = dump_json(dict(metadata) | facts(episodes)).encode()
     if len(text) > MAX_METADATA_BYTES:
         raise DataError(f"{path}: {len(text)} bytes of metadata, {MAX_METADATA_BYTES} are allowed")
-    image = _image(_arrays(episodes), text)
+    columns = {name: episodes.column(name) for name in DTYPES}
+    image = _image(columns | {"episode_ends": episodes.episode_ends}, text)
     with new_file(path, overwrite=overwrite) as part, open(part, "xb") as file:
         file.write(image.getbuffer())
 
@@ -108,12 +109,6 @@ def is_sealed(path: StrPath) -> bool:
     """Whether a file begins as those that mcat writes, sound or not."""
     with open_input(path) as file:
         return file.read(len(_MAGIC)) == _MAGIC
-
-
-def _arrays(episodes: Episodes) -> Arrays:
-    return {name: episodes.column(name) for name in DTYPES} | {
-        "episode_ends": episodes.episode_ends
-    }
 
 
 def facts(episodes: Episodes) -> dict[str, Any]:

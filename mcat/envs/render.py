@@ -135,42 +135,27 @@ def render(
         raise UsageError(f"cannot write '{path.name}': give --out a name in .png, .gif or .mp4")
 
 
-def sheet(
-    tasks: Sequence[Task],
-    path: Path,
-    *,
-    columns: int = 5,
-    seed: int = 0,
-    size: int = 256,
-    overwrite: bool = False,
-) -> None:
-    """Write one labelled picture per task, side by side."""
+def sheet(tasks: Sequence[Task], path: Path, *, seed: int, overwrite: bool) -> None:
+    """Write one labelled picture per task, five abreast."""
     tiles = []
     for task in tasks:
-        (frame,) = film(task, None, 0, seed, size, size)
+        (frame,) = film(task, None, 0, seed, 256, 256)
         tiles.append(_labelled(frame, task.label()))
-    save_png(path, _side_by_side(tiles, columns), overwrite=overwrite)
+    save_png(path, _side_by_side(tiles, 5), overwrite=overwrite)
 
 
 def film_sheet(
-    tasks: Mapping[str, tuple[Task, AnyPolicy]],
-    path: Path,
-    *,
-    steps: int,
-    columns: int = 3,
-    seed: int = 0,
-    width: int = 240,
-    height: int = 180,
+    tasks: Mapping[str, tuple[Task, AnyPolicy]], path: Path, *, steps: int, seed: int
 ) -> None:
-    """Write the first `steps` of one episode per task, side by side under their names."""
+    """Write the first `steps` of one episode per task, three abreast under their names."""
     # One robot after the other: their OpenGL contexts do not take turns.
     reels = [
-        [_labelled(frame, name) for frame in film(task, policy, steps, seed, width, height)]
+        [_labelled(frame, name) for frame in film(task, policy, steps, seed, 240, 180)]
         for name, (task, policy) in tasks.items()
     ]
     longest = max(map(len, reels))
     held = [reel + reel[-1:] * (longest - len(reel)) for reel in reels]
-    frames = (_side_by_side(tiles, columns) for tiles in zip(*held, strict=True))
+    frames = (_side_by_side(tiles, 3) for tiles in zip(*held, strict=True))
     save_film(path, frames, fps=25, overwrite=True)
 
 

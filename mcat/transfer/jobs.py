@@ -110,13 +110,7 @@ def translate_pair(
             else:
                 trials += [Trial(GUESSED, guessed, target.task)] if guessed else []
                 trials += trials_on(target.task, moved)
-            found.returns, found.paths = run_episodes(
-                trials,
-                episodes=config.episodes,
-                seed=first_start(config.seed),
-                workers=workers,
-                quiet=quiet,
-            )
+            found.returns, found.paths = _run(trials, config, workers=workers, quiet=quiet)
         if config.alternatives:
             with timings.time("alternatives"):
                 _try_alternatives(found, config, target, workers=workers, quiet=quiet)
@@ -132,14 +126,18 @@ def _try_alternatives(
     found.policies = learn_alternatives(
         target, updates=alternative_updates(config.preset), seed=config.seed, quiet=quiet
     )
-    returns, _ = run_episodes(
-        [Trial(label, policy, target.task) for label, policy in found.policies.items()],
-        episodes=config.episodes,
-        seed=first_start(config.seed),
-        workers=workers,
-        quiet=quiet,
-    )
-    found.returns += returns
+    trials = [Trial(label, policy, target.task) for label, policy in found.policies.items()]
+    found.returns += _run(trials, config, workers=workers, quiet=quiet)[0]
+
+
+def _run(
+    trials: Sequence[Trial], config: TransferConfig, *, workers: int, quiet: bool
+) -> tuple[tuple[Returns, ...], Paths]:
+    """As many episodes as were asked for, from the starts of the seed; none without trials."""
+    if not trials:
+        return (), {}
+    start, episodes = first_start(config.seed), config.episodes
+    return run_episodes(trials, episodes=episodes, seed=start, workers=workers, quiet=quiet)
 
 
 def _cards(logs: Sequence[Logs]) -> list[Card]:
@@ -214,15 +212,7 @@ def translate_many(
         )
     with timings.time("evaluate"):
         trials, cells = _matrix_trials(logs, policies, translator)
-        returns: tuple[Returns, ...] = ()
-        if trials:
-            returns, _ = run_episodes(
-                trials,
-                episodes=config.episodes,
-                seed=first_start(config.seed),
-                workers=workers,
-                quiet=quiet,
-            )
+        returns, _ = _run(trials, config, workers=workers, quiet=quiet)
     return Found(
         translator=translator.with_cards(*_cards(logs)),
         policy=policies[0].name,

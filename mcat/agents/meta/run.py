@@ -104,7 +104,7 @@ def read_config(folder: Path) -> RunConfig:
     return saved_config(folder, "metatrain", kind)
 
 
-def restored(folder: Path, notify: Notify = ignore) -> Algorithm:
+def restored(folder: Path) -> Algorithm:
     """The method of a run as its newest checkpoint has it; nothing in the folder is touched.
 
     Raises:
@@ -112,7 +112,7 @@ def restored(folder: Path, notify: Notify = ignore) -> Algorithm:
         DataError: if it is damaged.
     """
     trainer = _trainer(read_config(folder), folder)
-    trainer.restore(notify, logs=False)
+    trainer.restore(logs=False)
     if not trainer.iteration:
         raise MissingInputError(f"{folder} has no checkpoint yet: let the run go on")
     return trainer.algorithm

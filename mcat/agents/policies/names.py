@@ -165,7 +165,7 @@ def find_policy_of_sizes(
     if path is None and name.partition(":")[0] in NAMES and not Path(name).exists():
         raise UsageError(f"there is no policy {name} of {machine}: give a file or MODULE:FUNCTION")
     if names_code(name):
-        return load_code(name, observation_size, action_size)
+        return load_code(name, action_size)
     policy = open_policy(path or name)
     found, sizes = (policy.observation_size, policy.action_size), (observation_size, action_size)
     if found != sizes:

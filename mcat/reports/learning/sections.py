@@ -35,9 +35,9 @@ def paper_value(group: Group, column: str) -> Printed | None:
     return printed_for(group.record, column, steps)
 
 
-def paper_cell(group: Group, column: str = TEST) -> str:
+def paper_cell(group: Group) -> str:
     """The same in a table: number, method and steps, and a mark if the learner is another one."""
-    printed, method = paper_value(group, column), method_of(group.record)
+    printed, method = paper_value(group, TEST), method_of(group.record)
     if printed is None or method is None:
         return "–"
     mark = "" if method.same_learner else f" {OTHER_LEARNER}"
@@ -257,7 +257,9 @@ def drivers_section(run: LearningRun, name: str) -> Section:
         for task in run.record.train
     ]
     transfers = {pair: n for pair, n in counts.items() if pair[1] in run.record.train}
-    finding = f"{_of(sum(transfers.values()), len(run.episodes))} driven by a transferred policy"
+    moved, whole = sum(transfers.values()), len(run.episodes)
+    percent = share(moved / max(whole, 1))
+    finding = f"{moved} of {whole} episodes ({percent}) were driven by a transferred policy"
     if run.record.method != "mcat":
         shares = Counter(episode.driver for episode in run.episodes)
         finding = "Episodes by driver: " + ", ".join(f"{d} {n}" for d, n in shares.items())
@@ -281,10 +283,6 @@ def known_drivers(run: LearningRun) -> list[str]:
     if run.record.method == "mcat":
         return [RANDOM, SHARED, *run.record.train]
     return list(dict.fromkeys([RANDOM, *(episode.driver for episode in run.episodes)]))
-
-
-def _of(part: int, whole: int) -> str:
-    return f"{part} of {whole} episodes ({share(part / max(whole, 1))}) were"
 
 
 def contexts_apart(run: LearningRun, contexts: Contexts) -> tuple[str, Rows]:

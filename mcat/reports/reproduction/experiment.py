@@ -115,15 +115,12 @@ def table_of(experiment: Experiment, lines: Sequence[Line]) -> Rows:
             seeds = {seed for values in line.earned.values() for seed in values}
             steps = _NONE if line.steps is None else thousands(line.steps)
             cells = (_cell(line, column) for column in experiment.columns)
-            rows.append((family, line.variant, _listed(seeds), steps, *cells))
+            listed = ", ".join(map(str, sorted(seeds))) or _NONE
+            rows.append((family, line.variant, listed, steps, *cells))
         if len(own) == 2:
             gains = (_gain(own[0], own[1], column) for column in experiment.columns)
             rows.append((family, "improvement", "", "", *gains))
     return rows
-
-
-def _listed(seeds: set[int]) -> str:
-    return ", ".join(map(str, sorted(seeds))) or _NONE
 
 
 def _cell(line: Line, column: str) -> str:

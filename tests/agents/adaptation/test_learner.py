@@ -100,7 +100,7 @@ def test_the_better_of_two_actions_is_what_the_target_critics_say():
 
 
 def test_gradients_reach_only_what_learns():
-    learner = Anchored(3, 2, replace(CONFIG, target_rate=1e-30), generator())
+    learner = Anchored(3, 2, replace(CONFIG, target_rate=1e-60), generator())
     before = {name: [p.clone() for p in part.parameters()] for name, part in learner.parts.items()
               if isinstance(part, nn.Module)}  # fmt: skip
     learner.update_near(batch(), batch().action)

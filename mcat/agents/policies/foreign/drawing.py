@@ -143,7 +143,8 @@ def _translated(graph: Graph, translator: Translator, policy: object, obs: str) 
         scale = maps.source_scale
         stretched = graph.op("Mul", learned, graph.constant(scale.std))
         moved = graph.op("Add", graph.linear(obs, maps.guess_state_to_source), stretched)
-        seen = _where(graph, scale.moves, moved, scale.mean)
+        moves, still = graph.constant(scale.moves, np.bool_), graph.constant(scale.mean)
+        seen = graph.op("Where", moves, moved, still)
         action = acted(seen)
         inputs = graph.concat(_normal(graph, scale, seen), action)
         guess = graph.linear(action, maps.guess_action)
@@ -228,7 +229,3 @@ def _normal(graph: Graph, scale: Normaliser, x: str) -> str:
     return graph.op(
         "Div", graph.op("Sub", x, graph.constant(scale.mean)), graph.constant(scale.std)
     )
-
-
-def _where(graph: Graph, mask: Tensor, value: str, otherwise: Tensor) -> str:
-    return graph.op("Where", graph.constant(mask, np.bool_), value, graph.constant(otherwise))

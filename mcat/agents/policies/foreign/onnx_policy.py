@@ -34,7 +34,7 @@ class _Model:
     the other.
     """
 
-    def __init__(self, content: bytes, path: StrPath, *, threads: int = 1) -> None:
+    def __init__(self, content: bytes, path: StrPath) -> None:
         try:
             import onnxruntime
 
@@ -45,7 +45,8 @@ class _Model:
             ) from error
         checked = parse(content, path)
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = threads
+        # One is the fastest for small networks.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # errors come as exceptions
         # Else bytes that look like another format are read as such, which nobody checked.
         options.add_session_config_entry("session.load_model_format", "ONNX")
@@ -205,12 +206,11 @@ class ActingOnnxPolicy:
         return actions if np.ndim(obs) == 2 else actions[0]
 
 
-def load_onnx(path: StrPath, *, threads: int = 1) -> OnnxPolicy:
+def load_onnx(path: StrPath) -> OnnxPolicy:
     """The policy in an ONNX file; with a memory it is a `RememberingOnnxPolicy`.
 
     Args:
         path: The file. It is read whole; no other file is opened, whatever it says.
-        threads: Of onnxruntime; one is the fastest for small networks.
 
     Raises:
         MissingInputError: if it is not there, or onnxruntime is not installed.
@@ -218,12 +218,12 @@ def load_onnx(path: StrPath, *, threads: int = 1) -> OnnxPolicy:
     """
     with open_input(path) as file:
         content = file.read(MAX_BYTES + 1)
-    return of_bytes(content, path, threads=threads)
+    return of_bytes(content, path)
 
 
-def of_bytes(content: bytes, path: StrPath, *, threads: int = 1) -> OnnxPolicy:
+def of_bytes(content: bytes, path: StrPath) -> OnnxPolicy:
     """`load_onnx` of bytes that were read; errors name `path`."""
-    model = _Model(content, path, threads=threads)
+    model = _Model(content, path)
     return RememberingOnnxPolicy(model) if model.memory else OnnxPolicy(model)
 
 

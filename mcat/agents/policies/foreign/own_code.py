@@ -16,12 +16,11 @@ from mcat.own_code import reason, run_code
 from mcat.types import AnyPolicy, PolicyFunction, Remembering
 
 
-def load_code(name: str, observation_size: int, action_size: int) -> AnyPolicy:
+def load_code(name: str, action_size: int) -> AnyPolicy:
     """Run a user's own code and return its policy, whose actions are checked at every step.
 
     Args:
         name: `module:function`.
-        observation_size: Numbers in an observation.
         action_size: Numbers in an action.
 
     Raises:
