@@ -54,6 +54,7 @@ PAIR = {
     "cycle.epochs": 30,
     # Appendix E
     "state.adversarial": 10.0,
+    "state.adversarial_unguessed": 10.0,
     "state.back": 30.0,
     "state.transition": 100.0,
     "state.loss": "nll",  # L_trans,s,a = -log F

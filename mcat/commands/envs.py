@@ -256,8 +256,8 @@ def render(
 
 
 def gallery_tasks() -> tuple[Task, ...]:
-    """Every robot, with a thin hopper and a crippled ant among them."""
-    tasks = [Task(name) for name in ROBOTS]
+    """Every robot, with a thin hopper and a crippled ant among them; no robot twice."""
+    tasks = [Task(name) for name in ROBOTS if name != "reach-hand"]
     tasks.insert(1, Task("hopper", size=0.02))
     tasks.insert(tasks.index(Task("ant")) + 1, Task("ant", cripple=3))
     return tuple(tasks)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
                  "preset's; nll in paper, else l1)."),
     click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
                  help="First guess of what matches what, for machines with other states, actions "
-                 "or rewards: mirror-x, mirror-x-states, two-to-three-legs, "
+                 "or rewards: mirror-x, mirror-x-states, mirror-x-hand-states, two-to-three-legs, "
                  "two-to-three-legs-actions or a JSON file."),
     click.option("--reward-aware", is_flag=True, help="Match rewards too (L_trans,r)."),
     seed_option,

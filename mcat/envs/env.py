@@ -20,8 +20,10 @@ def simulate(task: Task) -> Simulation:
     """The simulation behind a task."""
     params: dict[str, Any] = task.params
     if task.on_table:
-        from mcat.envs.manipulation import Manipulation  # imports metaworld: a second
+        from mcat.envs.manipulation import HandReach, Manipulation  # import metaworld: a second
 
+        if task.robot == "reach-hand":
+            return HandReach(**params)
         return Manipulation(task.robot, **params)
     from mcat.envs import locomotion
 

@@ -210,6 +210,30 @@ class Manipulation(Simulation):
         return _norm((self._position + self._offset - self._goal)[self._measured])
 
 
+class HandReach(Manipulation):
+    """Reach as Appendix E has it: the state is where the hand is, the action where it moves.
+
+    The fingers get 0, as Meta-World's script gives them, and nobody is shown the goal.
+
+    Args:
+        **parameters: Those of `Manipulation`.
+    """
+
+    def __init__(self, **parameters: Any) -> None:
+        super().__init__("reach", **parameters)
+        self.action_size = 3
+        self.observation_low, self.observation_high = self._hand_low, self._hand_high
+
+    def advance(self, action: Array) -> float:
+        """Move the hand by up to 1 cm per axis."""
+        return super().advance(np.append(action, 0.0))
+
+    def observe(self, out: Array) -> None:
+        """Write where the hand is; into 14 numbers, as the dense reward wants them, all."""
+        super().observe(self._state)
+        out[:] = self._state[: len(out)]
+
+
 def quaternion(matrix: Array) -> tuple[float, float, float, float]:
     """The (x, y, z, w) of a flat rotation matrix, equal to scipy's `Rotation` bit for bit.
 

@@ -186,14 +186,30 @@ def _reward(default: str) -> Parameter:
     )
 
 
-def _metaworld(name: str, env_id: str, summary: str, *extra: Parameter, reward: str) -> Robot:
+GOAL = Parameter(
+    name="goal",
+    default=None,
+    box=((-0.5, 0.5), (0.4, 1.0), (0.05, 0.5)),  # where the hand can go
+    unit="m",
+    help="x,y,z of a fixed goal; none draws one per episode",
+)
+
+
+def _metaworld(
+    name: str,
+    env_id: str,
+    summary: str,
+    *extra: Parameter,
+    reward: str,
+    sizes: tuple[int, int] = (14, 4),
+) -> Robot:
     return Robot(
         name=name,
         env_id=env_id,
         summary=summary,
         horizon=500,
-        observation_size=14,
-        action_size=4,
+        observation_size=sizes[0],
+        action_size=sizes[1],
         parameters=(GRIPPER, *extra, _reward(reward)),
         info=("success", "distance"),
         suite="metaworld",
@@ -309,14 +325,16 @@ _ALL = (
         "reach",
         "mcat/Reach-v0",
         "move the hand to the goal",
-        Parameter(
-            name="goal",
-            default=None,
-            box=((-0.5, 0.5), (0.4, 1.0), (0.05, 0.5)),  # where the hand can go
-            unit="m",
-            help="x,y,z of a fixed goal; none draws one per episode",
-        ),
+        GOAL,
         reward="dense",
+    ),
+    _metaworld(
+        "reach-hand",
+        "mcat/ReachHand-v0",
+        "the same, of which only the hand is seen and moved",
+        GOAL,
+        reward="dense",
+        sizes=(3, 3),
     ),
     _metaworld("drawer-close", "mcat/DrawerClose-v0", "push a drawer shut", reward="sparse"),
     _metaworld("soccer", "mcat/Soccer-v0", "push a ball into a goal", reward="sparse"),

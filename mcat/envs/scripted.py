@@ -37,7 +37,7 @@ def scripted_policy(task: str | _HasRobot, goal: Sequence[float] | None = None) 
         goal: Aim here rather than at the goal in the observations.
 
     Returns:
-        A stateless policy `(n, 14) -> (n, 4)`, clipped to ±1.
+        A stateless policy `(n, 14) -> (n, 4)`, `(n, 3) -> (n, 3)` for "reach-hand", clipped to ±1.
     """
     name = task if isinstance(task, str) else task.robot
     if name not in SCRIPTED:
@@ -45,19 +45,24 @@ def scripted_policy(task: str | _HasRobot, goal: Sequence[float] | None = None) 
     aim = None if goal is None else np.asarray(goal, dtype=np.float64)
     if aim is not None and aim.shape != (3,):
         raise UsageError(f"goal takes 3 numbers, got {goal!r}")
+    seen, moved = ROBOTS[name].observation_size, ROBOTS[name].action_size
+    if aim is None and seen == 3:
+        raise UsageError(f"{name} does not see its goal: give the task one, as --goal x,y,z")
 
     from metaworld.policies import ENV_POLICY_MAP  # takes a second to import
 
     scripts: dict[str, Any] = ENV_POLICY_MAP
-    script = scripts[f"{name}-v3"]()
+    script = scripts[f"{name.removesuffix('-hand')}-v3"]()
 
     def act(observations: NDArray[Any]) -> NDArray[np.float32]:
         full = np.zeros((len(observations), 39))  # the rest is never read by these seven
-        full[:, :11] = observations[:, :11]
+        seen_first = min(seen, 11)  # the goal is Meta-World's last
+        full[:, :seen_first] = observations[:, :seen_first]
         full[:, 36:] = observations[:, 11:] if aim is None else aim
         with warnings.catch_warnings():  # one per batch: it warns of each action that we clip
             warnings.simplefilter("ignore")
             actions = [script.get_action(row) for row in full]
-        return np.clip(np.reshape(actions, (len(full), 4)), -1.0, 1.0).astype(np.float32)
+        clipped = np.clip(np.reshape(actions, (len(full), 4)), -1.0, 1.0).astype(np.float32)
+        return clipped[:, :moved]
 
     return act

@@ -168,8 +168,13 @@ class StateConfig:
 
     Attributes:
         context: How C and F of the target are trained.
-        adversarial: Weight of L_adv, 10 as printed. With 30 a goal far from where the hand map says
-            is found in full; with 10 bodies that differ are disturbed less.
+        adversarial: Weight of L_adv where states are guessed, 10 as printed. With 30 a goal far
+            from where the hand map says is found in full; with 10 bodies that differ are disturbed
+            less.
+        adversarial_unguessed: The same where they are not: pulled harder, G matches how often
+            states occur instead of what follows from them.
+        held: Part of the steps for which H stays the guess where only actions are guessed: while
+            states mean nothing yet it would learn nonsense.
         back: Weight of L_back.
         transition: Weight of L_trans,s,a.
         loss: "l1" to F's mean, or "nll" as printed, as in `ActionConfig`.
@@ -185,6 +190,8 @@ class StateConfig:
 
     context: ContextConfig = field(default_factory=ContextConfig)
     adversarial: float = 30.0
+    adversarial_unguessed: float = 10.0
+    held: float = 0.5
     back: float = 30.0
     transition: float = 100.0
     loss: Loss = "l1"
@@ -196,11 +203,13 @@ class StateConfig:
     steps: int = 3000
 
     def __post_init__(self) -> None:
-        weights = self.adversarial, self.back, self.transition
+        weights = self.adversarial, self.adversarial_unguessed, self.back, self.transition
         if min(*weights, self.state_proximity, self.action_proximity) < 0:
             raise UsageError("weights and proximities must not be negative")
         if self.steps < 0 or self.batch_size < 1:
             raise UsageError("steps must not be negative, batch_size positive")
+        if not 0 <= self.held <= 1:
+            raise UsageError(f"held is a part of the steps, from 0 to 1, not {self.held}")
 
 
 @dataclass(frozen=True, kw_only=True)

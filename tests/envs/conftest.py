@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mcat.envs.manipulation import Manipulation
-from mcat.envs.scripted import SCRIPTED
+from tests.envs.table_episodes import STOCK
 
 
 @pytest.fixture(scope="module")
 def sims() -> dict[str, Manipulation]:
     """One sparse stock simulation of each task: building one takes 0.2 s."""
-    return {name: Manipulation(name) for name in SCRIPTED}
+    return {name: Manipulation(name) for name in STOCK}

@@ -6,6 +6,9 @@ import numpy as np
 from metaworld.env_dict import ALL_V3_ENVIRONMENTS
 
 from mcat.envs.manipulation import Manipulation
+from mcat.envs.scripted import SCRIPTED
+
+STOCK = tuple(name for name in SCRIPTED if name != "reach-hand")  # tasks that Meta-World has
 
 
 def stock_env(name: str, start: np.ndarray):

@@ -10,9 +10,9 @@ import pytest
 from metaworld.policies import ENV_POLICY_MAP
 
 from mcat.envs.manipulation import Manipulation
-from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
+from mcat.envs.scripted import SOURCE_POLICY, scripted_policy
 from mcat.errors import UsageError
-from tests.envs.table_episodes import returns, start_of, stock_env
+from tests.envs.table_episodes import STOCK, returns, start_of, stock_env
 
 PAPER_DIMS = np.r_[0:11, 36:39]
 TARGETS = ("coffee-push", "sweep-into")
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 # --- scripted policies ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SCRIPTED)
+@pytest.mark.parametrize("name", STOCK)
 def test_scripted_actions_equal_metaworlds_on_39_numbers(
     name: str, sims: dict[str, Manipulation]
 ) -> None:
@@ -58,7 +58,11 @@ def test_scripted_policies_do_not_warn_and_take_tasks_and_empty_batches() -> Non
 
 @pytest.mark.parametrize(
     ("name", "goal", "message"),
-    [("ant", None, "unknown scripted policy 'ant'"), ("reach", (1, 2), "goal takes 3 numbers")],
+    [
+        ("ant", None, "unknown scripted policy 'ant'"),
+        ("reach", (1, 2), "goal takes 3 numbers"),
+        ("reach-hand", None, "reach-hand does not see its goal"),
+    ],
 )
 def test_no_such_script(name: str, goal: tuple | None, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -84,6 +88,13 @@ def test_reach_policy_of_the_source_goal_scores_as_in_appendix_e(goal: tuple, pa
     np.testing.assert_allclose(score, paper, rtol=0.002)
     own = returns(sim, scripted_policy("reach"), 1, np.random.default_rng(0))
     assert own[0] > 4850.0
+
+
+def test_the_script_of_a_hand_alone_is_that_of_reach() -> None:
+    goal, states = (0.05, 0.8, 0.2), np.random.default_rng(0).uniform(-1, 1, (5, 14))
+    moves = scripted_policy("reach-hand", goal)(states[:, :3])
+    np.testing.assert_array_equal(moves, scripted_policy("reach", goal)(states)[:, :3])
+    np.testing.assert_array_equal(scripted_policy("reach", goal)(states)[:, 3], 0.0)
 
 
 def test_push_policy_pushes(sims: dict[str, Manipulation]) -> None:

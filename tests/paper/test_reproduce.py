@@ -249,9 +249,9 @@ def test_logs_of_two_presets_that_differ_have_other_names():
 
 def test_the_extension_follows_the_rule_for_logs():
     """As C.2 collects: 100,000 steps, of mediocre policies or of scripts with noise."""
-    reach, *_, legs = TABLES["extension"].rows
+    rows = {row.name: row for row in TABLES["extension"].rows}
     for preset, steps in (("cpu", 50_000), ("smoke", 50_000), ("paper", 100_000)):
-        for row in (reach, legs):
+        for row in (rows["reach-goal1-hand"], rows["reach-goal1"], rows["three-legs"]):
             (source,), (target,) = row.sources(preset), row.targets(preset)
             assert (source.steps, target.steps) == (steps, steps)
         assert target.guess == "two-to-three-legs"
@@ -270,21 +270,47 @@ def test_the_extension_gives_by_hand_what_the_paper_did():
         assert len(known) == 2 * len(by_hand[row.name])  # there and back
     assert by_hand == {
         **{name: {"state"} for name in reach},
+        **{f"{name}-hand": {"state"} for name in reach},
         "three-legs": {"action"},
         **{f"{name}-both": {"state", "action"} for name in (*reach, "three-legs")},
     }
 
 
+def test_the_extension_has_states_and_actions_of_the_printed_sizes():
+    """And only there, or where sizes are the paper's anyway, its translators stand beside ours."""
+    sizes, translators = {}, {"ours", "cycle"}
+    for row in TABLES["extension"].rows:
+        bodies = [logs("cpu")[0].task.spec for logs in (row.sources, row.targets)]
+        sizes[row.name] = [(body.observation_size, body.action_size) for body in bodies]
+        if translators & set(row.printed):
+            assert row.name == "three-legs" or row.name.endswith("-hand")
+    for number in (1, 2, 3):
+        assert sizes[f"reach-goal{number}-hand"] == [(3, 3), (3, 3)]
+        assert sizes[f"reach-goal{number}"] == [(14, 4), (14, 4)]
+    assert sizes["three-legs"] == [(17, 6), (23, 9)]
+
+
+def test_rows_of_the_hand_differ_in_nothing_else():
+    rows = {row.name: row for row in TABLES["extension"].rows}
+    for number in (1, 2, 3):
+        hand, full = rows[f"reach-goal{number}-hand"], rows[f"reach-goal{number}"]
+        assert hand.methods == full.methods
+        for logs in ("sources", "targets"):
+            (small,), (large,) = (getattr(row, logs)("cpu") for row in (hand, full))
+            assert small.task.params == large.task.params
+            assert (small.steps, small.noise) == (large.steps, large.noise)
+
+
 def test_rows_with_both_by_hand_differ_in_nothing_else():
     rows = {row.name: row for row in TABLES["extension"].rows}
     for name, row in rows.items():
-        if not name.endswith("-both"):
+        if not name.endswith(("-both", "-hand")):
             both = rows[f"{name}-both"]
             assert row.map.startswith(both.map)
             assert (both.policy, both.methods) == (row.policy, row.methods)
-            translators = {"ours", "cycle"}  # which the paper did not have there
-            assert set(row.printed) - set(both.printed) == translators
-            assert both.printed.items() <= row.printed.items()
+            assert both.printed == {
+                name: row.printed[name] for name in row.printed if name not in ("ours", "cycle")
+            }
             for preset in ("cpu", "paper"):
                 assert both.sources(preset) == row.sources(preset)
                 assert both.targets(preset) == row.targets(preset)

@@ -9,6 +9,7 @@ import numpy as np
 
 from mcat.agents.policies.foreign.own_code import load_code
 from mcat.agents.runs.record import policy_file
+from mcat.envs.robots import ROBOTS
 from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError, no_name_or_file, unknown
@@ -112,6 +113,8 @@ def require_policy(name: str, task: Task) -> None:
             raise UsageError(f"policy {name} is for Meta-World and does not fit {task.label()}")
         if (other or task.robot) not in SCRIPTED:
             raise unknown("scripted policy", other or task.robot, SCRIPTED)
+        if ROBOTS[other or task.robot].action_size != task.spec.action_size:
+            raise UsageError(f"policy {name} does not fit {task.label()}: other states and actions")
 
 
 def find_policy(name: str, task: Task, rng: np.random.Generator) -> AnyPolicy:

@@ -192,6 +192,7 @@ def _cheetah_actions(legs: Sequence[int], first: int = 0) -> list[int]:
 
 # Meta-World's 14 numbers: x of hand, object and goal; the object's rotation about y and z.
 _MIRROR = Correspondence.mirror(14, 4, state_axes=(0, 4, 8, 9, 11), action_axes=(0,))
+_MIRRORED_HAND = Correspondence.mirror(3, 3, state_axes=(0,), action_axes=(0,))
 # The target's legs are rear, second rear, front: both rear ones do what the source's does.
 _LEGS = Correspondence.from_indices(
     state_to_source=_cheetah_states((0, 2), of=3),
@@ -203,6 +204,7 @@ _LEGS = Correspondence.from_indices(
 CORRESPONDENCES: dict[str, Correspondence] = {
     "mirror-x": _MIRROR,
     "mirror-x-states": _MIRROR.states_only(),
+    "mirror-x-hand-states": _MIRRORED_HAND.states_only(),
     "two-to-three-legs": _LEGS,
     "two-to-three-legs-actions": _LEGS.actions_only(),
 }

@@ -137,8 +137,13 @@ class StateTraining:
         self.maps.target_scale.load_state_dict(model.obs_scale.state_dict())
 
     def run(self, *, quiet: bool = False) -> FitReport:
-        """Take all steps, then freeze the maps."""
+        """Take all steps, then freeze the maps.
+
+        H waits where it is guessed and the states are not: until they mean something it would
+        learn nonsense. So does the action map of Zhang et al. in the first of its turns.
+        """
         maps = self.maps
+        waits = bool(maps.guess_action.any()) and not bool(maps.guess_state_to_source.any())
         steps = self.config.steps
         adam = torch.optim.Adam(maps.parameters(), self.config.learning_rate, fused=True)
         decay = torch.optim.lr_scheduler.LinearLR(adam, 1.0, 0.05, max(1, steps))
@@ -146,6 +151,7 @@ class StateTraining:
         self._record(report, test, 0)
         with Progress("learning to translate", steps, "steps", quiet=quiet) as progress:
             for step in range(1, steps + 1):
+                maps.action.requires_grad_(not waits or step > self.config.held * steps)
                 rows, states = self.sample(self.config.batch_size)
                 with torch.no_grad():
                     fake = maps.to_source(states)
@@ -233,11 +239,13 @@ class StateTraining:
     def total(self, losses: MapLosses) -> Tensor:
         """The weighed sum of the losses; leaving a guess has a price only where there is one."""
         config, maps = self.config, self.maps
+        states_guessed = bool(maps.guess_state_to_source.any())
         action_price = config.action_proximity * bool(maps.guess_action.any())
-        state_price = config.state_proximity * bool(maps.guess_state_to_source.any())
+        state_price = config.state_proximity * states_guessed
+        adversarial = config.adversarial if states_guessed else config.adversarial_unguessed
         transition = losses.transition + losses.overshoot + action_price * losses.action_moved
         total: Tensor = (
-            config.adversarial * losses.adversarial
+            adversarial * losses.adversarial
             + config.back * losses.back
             + config.transition * transition
             + state_price * losses.state_moved

@@ -183,6 +183,13 @@ def test_scripted_policies_are_found():
     assert action.shape == (3, task.spec.action_size)
 
 
+@pytest.mark.parametrize("task", [Task("push"), Task("reach-hand", goal=(0.1, 0.8, 0.2))])
+def test_a_script_of_other_sizes_is_refused(task):
+    other = "reach-hand" if task.robot == "push" else "push"
+    with pytest.raises(UsageError, match=rf"policy scripted:{other} does not fit {task.label()}"):
+        find_policy(f"scripted:{other}", task, np.random.default_rng(0))
+
+
 def test_what_cannot_be_found_is_said_in_one_line(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     monkeypatch.setattr(policy_names, "PACKAGED", tmp_path)

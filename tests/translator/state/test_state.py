@@ -305,6 +305,31 @@ def test_only_a_guess_can_be_left(by_hand, unknown, price):
     assert training.total(losses).item() == pytest.approx(price)
 
 
+def test_states_that_nobody_guessed_are_pulled_as_hard_as_printed(by_hand):
+    training, _ = by_hand
+    losses = MapLosses(*map(torch.tensor, (0.5, 0.0, 0.0, 0.0, 0.0, 0.0)))
+    training.config = StateConfig()
+    assert training.total(losses).item() == pytest.approx(30 * 0.5)
+    training.maps.guess_state_to_source.zero_()
+    assert training.total(losses).item() == pytest.approx(10 * 0.5)
+
+
+@pytest.mark.parametrize(
+    ("guess", "held", "moves"),
+    [
+        (RIGHT.actions_only(), 1.0, False),
+        (RIGHT.actions_only(), 0.5, True),
+        (RIGHT.states_only(), 1.0, True),
+        (RIGHT, 1.0, True),
+    ],
+)
+def test_h_waits_for_states_that_nobody_guessed(mirrored, guess, held, moves):
+    config = dataclasses.replace(TINY, held=held)
+    translator = fit_state(*mirrored, guess, config=config, quiet=True)
+    assert bool(translator.maps.action[-1].weight.any()) == moves
+    assert translator.maps.state_to_source[-1].weight.any()
+
+
 def test_the_likelihood_by_hand(by_hand):
     """L_trans,s,a as printed: F is off by 0.06, its variance that of an output of 0."""
     training, rows = by_hand
@@ -362,10 +387,18 @@ def test_wrong_spaces_are_refused_before_training(mirrored, tiny):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"adversarial": -1}, {"steps": -1}, {"state_proximity": -0.1}, {"batch_size": 0}]
+    "bad",
+    [
+        {"adversarial": -1},
+        {"adversarial_unguessed": -1},
+        {"steps": -1},
+        {"state_proximity": -0.1},
+        {"batch_size": 0},
+        {"held": 1.5},
+    ],
 )
 def test_configs_that_make_no_sense(bad):
-    with pytest.raises(UsageError, match="must not be negative"):
+    with pytest.raises(UsageError, match=r"must not be negative|from 0 to 1, not 1\.5"):
         StateConfig(**bad)
 
 
