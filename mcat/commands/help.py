@@ -31,7 +31,7 @@ class Explained(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
+            if record is not None and isinstance(param, click.Option):  # the usage has arguments
                 groups.setdefault(getattr(param, "help_group", "Options"), []).append(record)
         for title, records in groups.items():
             with formatter.section(title):
