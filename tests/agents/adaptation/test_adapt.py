@@ -143,8 +143,7 @@ def test_without_real_steps_no_environment_is_touched(tmp_path, monkeypatch, hop
     def refuse(*args, **kwargs):
         raise AssertionError("an environment was made")
 
-    for place in ("mcat.agents.evaluation.lockstep",
-                  "mcat.agents.single.episode.lockstep", "gymnasium.make"):  # fmt: skip
+    for place in ("mcat.envs.lockstep.lockstep", "gymnasium.make"):
         monkeypatch.setattr(place, refuse)
     settings = config(task=task, evaluation_episodes=None)
     result = adapt(settings, tmp_path / "run", hopper_logs, constant, quiet=True)
