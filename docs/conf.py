@@ -86,7 +86,7 @@ def to_rst(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: lis
 
 def help_to_rst(app: Sphinx, context: click.Context, lines: list[str]) -> None:
     """Of a help, options are code, and so is what click must not rewrap, such as commands."""
-    text = re.sub(r"(?<=\n\n)(?=\| )", "::\n\n", "\n".join(lines))
+    text = re.sub(r"(?:\A|(?<=\n\n))(?=\| )", "::\n\n", "\n".join(lines))
     text = re.sub(r"^\| ", "   ", text, flags=re.MULTILINE)
     text = re.sub(r"^(?!\.\. |   mcat ).*", options_as_code, text, flags=re.MULTILINE)
     lines[:] = text.split("\n")

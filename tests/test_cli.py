@@ -35,7 +35,8 @@ def mcat(command, capsys):
 
 def all_commands(group=cli, name=""):
     """Name → command, groups left out, as are those that people do not call."""
-    for own, command in group.commands.items():
+    for own in group.list_commands(None):
+        command = group.get_command(None, own)
         if hasattr(command, "commands"):
             yield from all_commands(command, f"{name}{own} ")
         elif not command.hidden:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from mcat.agents import open_policy
 from mcat.cli import run
 from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.envs import Task
+from mcat.envs.gym_robots import inspected
 from mcat.transfer.logs import load_logs
 
 COUNT = "--env tests.count_env:Count-v0"  # the module in front is imported
@@ -188,3 +190,12 @@ def test_logs_of_a_machine_that_is_nobodys_here_are_learned_from_all_the_same(ta
     logs = load_logs(["strange.h5"], history=5)
     assert logs.task is None
     assert told in " ".join(logs.notes)
+
+
+def test_logs_of_an_id_are_learned_from_where_no_simulator_is(capsys, monkeypatch):
+    mcat(f"collect {COUNT} --env-arg ends_at=14 --steps 60 --out log.h5 --quiet", capsys)
+    inspected.cache_clear()
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    logs = load_logs(["log.h5"], history=5)
+    assert (logs.task, logs.sizes) == (None, (3, 1))
+    assert "cannot be simulated here" in " ".join(logs.notes)

@@ -187,7 +187,7 @@ def _transferred(name: str, folder: Path, source: str | None, target: str | None
         function = find_source_policy(name, owner, np.random.default_rng(0))
     else:
         sizes = translator.source_observation_size, translator.source_action_size
-        function = find_outside_policy(name, *sizes, first.name)
+        function = find_outside_policy(name, *sizes, first.name, translator.source_card)
     earned = [returns.mean for returns in result.returns if returns.label == TRANSFERRED]
     if earned and not result.matrix:
         about["mean_return"] = earned[0]

@@ -21,7 +21,7 @@ from mcat.datasets.hdf5 import read_dataset, write_dataset
 from mcat.datasets.rollout import roll_out
 from mcat.datasets.shards import Shard, ShardFolder, claim_shards, discard_shards
 from mcat.envs.env import simulate
-from mcat.envs.lockstep import Lockstep, lockstep
+from mcat.envs.lockstep import Lockstep, lockstep, require_rows
 from mcat.envs.tasks import Task
 from mcat.errors import CannotCreateError, StorageError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
@@ -139,7 +139,9 @@ def collect(
         UsageError: if `env` is not what `config` says.
     """
     if env is not None:
-        _require_fit(env, config)
+        spec = config.task.spec
+        sizes = spec.observation_size, spec.action_size
+        require_rows(env, config.envs, config.task.horizon, sizes)
     started = time.monotonic()
     path = Path(out)
     if resume and not overwrite and is_file(path):
@@ -167,17 +169,6 @@ def collect(
             ) from error
         shards.discard()
     return _summary(path, episodes, shards.unstable, started)
-
-
-def _require_fit(env: Lockstep, config: CollectConfig) -> None:
-    spec = config.task.spec
-    wanted = config.envs, config.task.horizon, (spec.observation_size,), (spec.action_size,)
-    spaces = env.single_observation_space.shape, env.single_action_space.shape
-    found = env.num_envs, env.horizon, *spaces
-    if found != wanted:
-        raise UsageError(
-            f"env has rows, horizon, observations and actions {found}, its config says {wanted}"
-        )
 
 
 def _collect_shards(

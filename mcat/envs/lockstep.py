@@ -101,6 +101,20 @@ def in_lockstep(env: Any, horizon: int | None = None) -> Lockstep:
     return AnyRobots(env, limit)
 
 
+def require_rows(env: Lockstep, rows: int, horizon: int, sizes: tuple[int, int]) -> None:
+    """Refuse what does not fit: other rows or another horizon, observations or actions.
+
+    Raises:
+        UsageError: naming both.
+    """
+    spaces = env.single_observation_space.shape, env.single_action_space.shape
+    found, wanted = (env.num_envs, env.horizon, *spaces), (rows, horizon, *((n,) for n in sizes))
+    if found != wanted:
+        raise UsageError(
+            f"env has rows, horizon, observations and actions {found}, and {wanted} is needed"
+        )
+
+
 class AnyRobots:
     """Any gymnasium environments in lockstep, in this process.
 

@@ -42,6 +42,8 @@ def task_of(
     if isinstance(env, gym.Env):
         make, kind = _copies(env), type(env.unwrapped).__name__
         horizon = horizon or getattr(env.spec, "max_episode_steps", None)
+    elif isinstance(env, gym.vector.VectorEnv):
+        raise UsageError("a vector of environments acts by in_lockstep; a task has one of them")
     elif callable(env):
         make, kind = env, getattr(env, "__name__", type(env).__name__)
     else:

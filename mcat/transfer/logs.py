@@ -302,7 +302,7 @@ def _task(
         raise DataError(f"{file}: its task is none of mcat's ({error})") from error
     try:
         spec = task.spec
-    except UsageError as error:
+    except (UsageError, ImportError) as error:  # or a computer without simulators
         return None, (f"{file}: its machine cannot be simulated here: {error}",)
     if (spec.observation_size, spec.action_size) != (
         store.observation_size,

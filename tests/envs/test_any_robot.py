@@ -288,7 +288,7 @@ def test_a_vector_of_ones_own_collects_the_same_bytes(tmp_path):
     for _ in range(2):  # it is left open
         collect(config, None, tmp_path / "vector.h5", env=vector, overwrite=True, quiet=True)
     assert (tmp_path / "own.h5").read_bytes() == (tmp_path / "vector.h5").read_bytes()
-    with pytest.raises(UsageError, match=r"\(4, 20, \(3,\), \(1,\)\), its config says \(9, 20"):
+    with pytest.raises(UsageError, match=r"\(4, 20, \(3,\), \(1,\)\), and \(9, 20"):
         collect(replace(config, envs=9), None, tmp_path / "x.h5", env=vector, quiet=True)
 
 

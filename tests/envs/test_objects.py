@@ -5,12 +5,13 @@ from dataclasses import replace
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from mcat.agents import PRESETS, Evaluator, TrainConfig, metatrain, train
 from mcat.agents.configs import CrossQConfig
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.datasets.hdf5 import read_dataset
-from mcat.envs import FAMILIES, Family, task_of
+from mcat.envs import FAMILIES, Family, in_lockstep, task_of
 from mcat.envs.promises import check_family, check_task
 from mcat.envs.wrappers import PerturbPhysics
 from mcat.errors import UsageError
@@ -65,12 +66,22 @@ def test_objects_make_a_family_to_meta_train_on(tmp_path, monkeypatch):
     config = replace(PRESETS["smoke"], family="ends", steps=20)
     result = metatrain(config, tmp_path / "run", quiet=True)
     assert (result.train_return, result.test_return) == (7.5, 12)
+    # A vector of one's own, such as one of processes, collects the same: one row for each task.
+    for number, kind in enumerate((SyncVectorEnv, AsyncVectorEnv)):
+        vector = kind([task.make for task in mine.train])
+        out = tmp_path / f"vector{number}"
+        again = metatrain(config, out, env=in_lockstep(vector, 20), quiet=True)
+        vector.close()
+        assert content_digest(again.policy) == content_digest(result.policy)
+    with pytest.raises(UsageError, match=r"\(1, 20, \(3,\), \(1,\)\), and \(2, 20"):
+        metatrain(config, tmp_path / "x", env=in_lockstep(Count(), 20), quiet=True)
 
 
 @pytest.mark.parametrize(
     ("env", "options", "told"),
     [
         ("Count-v0", {}, "is no environment, nor does it make one"),
+        (SyncVectorEnv([Count]), {}, "acts by in_lockstep"),
         (Count, {"name": "no time"}, "is no name"),
         (Count, {"name": "timeless"}, "no time limit: give a horizon"),
         (Count, {"name": "Walker2d", "horizon": 9}, "another Walker2d-v0 already"),

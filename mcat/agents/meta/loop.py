@@ -35,6 +35,7 @@ from mcat.agents.runs.record import BEST_POLICY_FILE, POLICY_FILE
 from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken, roll_out
+from mcat.envs.lockstep import Lockstep, require_rows
 from mcat.errors import MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
@@ -95,6 +96,20 @@ class MetaTrainer:
             "metrics": CsvLog(out / "metrics.csv", self._columns),
             "episodes": CsvLog(out / "episodes.csv", EPISODE_COLUMNS + more),
         }
+
+    def act_in(self, env: Lockstep) -> None:
+        """Collect there, not in environments made of the tasks.
+
+        Args:
+            env: One row for each training task, in their order.
+
+        Raises:
+            UsageError: if its rows are others.
+        """
+        tasks = self.task_set
+        sizes = tasks.observation_size, tasks.action_size
+        require_rows(env, len(tasks.train), tasks.horizon, sizes)
+        self.env = env
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> MetaTrainResult:
         """Go on to the configured number of steps, if they are not made already."""

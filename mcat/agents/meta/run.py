@@ -17,6 +17,7 @@ from mcat.agents.runs.claim import Claim, claimed_run, has_run
 from mcat.agents.runs.record import POLICY_FILE, RECORD_FILE, read_record, saved_config
 from mcat.config import differences, to_json
 from mcat.envs.families import FAMILIES, PACKAGED
+from mcat.envs.lockstep import Lockstep
 from mcat.errors import DataError, MissingInputError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, ignore
@@ -30,6 +31,7 @@ def metatrain(
     quiet: bool = False,
     notify: Notify = ignore,
     preset: str = "custom",
+    env: Lockstep | None = None,
 ) -> MetaTrainResult:
     """Train one policy for all tasks of a family.
 
@@ -42,6 +44,8 @@ def metatrain(
         quiet: Show no progress.
         notify: Told what is odd on going on: other code, a damaged checkpoint.
         preset: What the record calls the settings.
+        env: Collect here, in a row for each training task, and not in environments made of them:
+            what `in_lockstep` gives, such as for processes. It is left open.
 
     Raises:
         CannotCreateError: if there is something at `out`.
@@ -55,6 +59,8 @@ def metatrain(
         _require_method(out, config.method)
     with Interrupts() as stop:
         trainer = _trainer(config, out)  # refuses what cannot work before anything is made
+        if env is not None:
+            trainer.act_in(env)
         tasks = _described(trainer.task_set)
         if config.family not in PACKAGED:
             tasks["family"] = config.tasks.to_dict()
