@@ -40,7 +40,7 @@ def test_the_packaged_mediocre_policy_is_the_default_whatever_the_delay():
 
 
 def test_without_one_it_is_trained_announced_and_used_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(library, "DEFAULT_MEDIOCRE_STEPS", 40)
+    monkeypatch.setattr(library, "DEFAULT_MEDIOCRE", ("paper", 40))
     task, told = Task("hopper", size=0.033), []
     first = collector_policy("mediocre", task, runs=tmp_path, notify=told.append)
     assert len(told) == 1
