@@ -132,7 +132,7 @@ def _in_words(facts: dict[str, Any], metadata: dict[str, Any]) -> dict[str, str]
     cls=Explained,
     examples=(
         "mcat dataset check ant.h5",
-        "mcat dataset check logs/*.csv --json            # a line per file",
+        "mcat dataset check monday.csv tuesday.csv --json   # a line per file",
     ),
 )
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True)
