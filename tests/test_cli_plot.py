@@ -168,10 +168,9 @@ def test_the_best_policy_is_another_file(capsys):
 def test_a_run_is_filmed():
     code = (  # the GL backend is chosen once per process
         "from pathlib import Path; from mcat.envs import backend; backend.choose()\n"
-        "from mcat.agents import trained_run; trained_run.FILMED_STEPS = 2\n"
         "from mcat.agents.trained_run import film_run, open_run\n"
-        "film_run(open_run(Path('good')), Path('film.gif'), seed=0)\n"
-        "film_run(open_run(Path('good'), 'test'), Path('film.mp4'), seed=0)"
+        "film_run(open_run(Path('good')), Path('film.gif'), seed=0, steps=2)\n"
+        "film_run(open_run(Path('good'), 'test'), Path('film.mp4'), seed=0, steps=2)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     from PIL import Image

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from mcat.agents.evaluation import Trial, run_episodes
+from mcat.agents.evaluation import Trial, first_start, run_episodes
 from mcat.envs.tasks import Task
 from mcat.transfer.config import TransferConfig
 from mcat.transfer.result import TRANSFERRED
@@ -43,7 +43,7 @@ class Looks:
         (returns,), _ = run_episodes(
             [Trial(TRANSFERRED, transferred, self.target)],
             episodes=self.config.episodes,
-            seed=self.config.seed,
+            seed=first_start(self.config.seed),
             workers=self.workers,
             quiet=True,
         )
