@@ -29,7 +29,7 @@ p { margin: .4rem 0; }
 .wide img { display: block; max-width: 100%; height: auto; border-radius: 4px; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .9rem .25rem 0; border-bottom: 1px solid var(--line);
-  text-align: left; vertical-align: top; }
+  text-align: left; vertical-align: top; overflow-wrap: break-word; }
 th { color: var(--soft); font-weight: 600; }
 th, td:first-child { white-space: nowrap; }
 pre, code { font: .85rem/1.4 ui-monospace, monospace; white-space: pre-wrap; }

@@ -63,10 +63,10 @@ def _sentence(comparison: Comparison, contrast: Contrast) -> str:
     value, interval = contrast.difference
     amount = percent(abs(value)) if contrast.relative else f"{abs(value):.2f}"
     kind = "" if contrast.relative else f" as a score ({comparison.scale.words})"
-    says = (
-        f"“{contrast.variant}” earns {amount} {'less' if value < 0 else 'more'}{kind}"
-        f" {_where(comparison)} than “{comparison.variants[0]}”"
-    )
+    more = f"{amount} {'less' if value < 0 else 'more'}{kind} {_where(comparison)} than"
+    if amount in (percent(0), "0.00"):
+        more = f"as much{kind} {_where(comparison)} as"
+    says = f"“{contrast.variant}” earns {more} “{comparison.variants[0]}”"
     judged, known = len(contrast.families), len(comparison.final)
     families = _families(judged) if judged == known else f"{judged} of {_families(known)}"
     runs = f"{seeds_text(contrast.seeds)}, {families}"

@@ -56,7 +56,7 @@ def test_the_first_sentence_is_the_answer():
     ]
     found = verdict(Comparison(runs=tuple(same)))
     assert re.fullmatch(
-        r"“same” earns 0 % more on unseen tasks than “MCAT” \(95 % interval −\d+ % to \d+ %;"
+        r"“same” earns as much on unseen tasks as “MCAT” \(95 % interval −\d+ % to \d+ %;"
         r" 3 seeds, 2 families\): no clear difference\.",
         found.headline,
     )
@@ -72,12 +72,12 @@ def test_the_same_is_asked_for_equal_computing():
     found = verdict(Comparison(runs=tuple(runs)))
     assert found.headline.startswith("“slow” earns 100 % more on unseen tasks than “plain” (")
     assert found.details[1] == (
-        "For equal CPU seconds instead: “slow” earns 0 % more on unseen tasks than “plain”"
+        "For equal CPU seconds instead: “slow” earns as much on unseen tasks as “plain”"
         " (95 % interval 0 % to 0 %; 3 seeds, 2 families): no clear difference."
     )
     few = [run for run in runs if run.run.record.seed < 2]
     said = verdict(Comparison(runs=tuple(few))).details[1]
-    assert said.startswith("For equal CPU seconds instead: too few seeds to say: “slow” earns 0 %")
+    assert said.startswith("For equal CPU seconds instead: too few seeds to say: “slow” earns as much")
     guessed = compared({"plain": 1, "slow": 2}, seconds=(10, 20))  # not measured, so not claimed
     assert "CPU" not in " ".join(verdict(Comparison(runs=tuple(guessed))).details)
 
