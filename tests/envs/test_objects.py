@@ -55,6 +55,19 @@ def test_an_object_is_trained_on_and_a_run_goes_on_to_the_bit(tmp_path):
     train(config, tmp_path / "parts", resume=True, quiet=True)
     files = [tmp_path / name / "policy-60.safetensors" for name in ("whole", "parts")]
     assert content_digest(files[0]) == content_digest(files[1])
+    # A vector of one's own collects the same, in its one row; two rows are refused.
+    for rows, kind in ((1, SyncVectorEnv), (1, AsyncVectorEnv), (2, SyncVectorEnv)):
+        vector = kind([config.task.make] * rows)
+        place, out = in_lockstep(vector, config.task.horizon), tmp_path / f"{kind.__name__}{rows}"
+        try:
+            if rows == 2:
+                with pytest.raises(UsageError, match=r"and \(1, 20"):
+                    train(config, out, env=place, quiet=True)
+                continue
+            train(config, out, env=place, quiet=True)
+        finally:
+            vector.close()
+        assert content_digest(out / "policy-60.safetensors") == content_digest(files[0])
 
 
 def test_objects_make_a_family_to_meta_train_on(tmp_path, monkeypatch):

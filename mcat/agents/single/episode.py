@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mcat.envs.tasks import Task
+
+if TYPE_CHECKING:
+    from mcat.envs.lockstep import Lockstep
 
 
 class Step(NamedTuple):
@@ -30,12 +33,19 @@ class Episode:
     It can be brought back from its seed and its actions: simulations are deterministic, so taking
     the same actions again restores whatever hidden state there is (the solver's warm start,
     rewards still owed), to the bit.
+
+    Args:
+        task: What it is an episode of.
+        env: Where to act, one row; None makes the task's own.
     """
 
-    def __init__(self, task: Task) -> None:
-        from mcat.envs.lockstep import lockstep  # needs a simulator, which not all machines have
+    def __init__(self, task: Task, env: Lockstep | None = None) -> None:
+        from mcat.envs.lockstep import lockstep, require_rows  # needs a simulator: not at import
 
-        self._env = lockstep([task])
+        if env is not None:
+            sizes = task.spec.observation_size, task.spec.action_size
+            require_rows(env, 1, task.horizon, sizes)
+        self._env = env or lockstep([task])
 
     def start(self, seed: int) -> None:
         """Start a new episode."""

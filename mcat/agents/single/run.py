@@ -13,6 +13,7 @@ from mcat.progress import Notify, ignore
 
 if TYPE_CHECKING:
     from mcat.agents.single.trainer import TrainResult
+    from mcat.envs.lockstep import Lockstep
 
 
 def train(
@@ -22,6 +23,7 @@ def train(
     resume: bool = False,
     quiet: bool = False,
     notify: Notify = ignore,
+    env: Lockstep | None = None,
 ) -> TrainResult:
     """Train a policy for one task; Ctrl-C and SIGTERM save the run at once and raise.
 
@@ -33,6 +35,8 @@ def train(
             differ.
         quiet: Show no progress.
         notify: Told what is odd on going on: other code, a damaged checkpoint.
+        env: Collect here, in one row, and not in an environment made of the task: what
+            `in_lockstep` gives. It is left open.
 
     Raises:
         CannotCreateError: if there is something at `out`.
@@ -48,7 +52,7 @@ def train(
 
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
-        trainer = Trainer(config, out)  # refuses what cannot work before anything is made
+        trainer = Trainer(config, out, env)  # refuses what cannot work before anything is made
         with claimed_run(
             out,
             "train",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import index
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -40,6 +41,9 @@ from mcat.progress import Notify, Progress, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import io_errors
 from mcat.tensor_files import Arrays, part
+
+if TYPE_CHECKING:
+    from mcat.envs.lockstep import Lockstep
 
 COLUMNS = (
     "step",
@@ -89,9 +93,9 @@ class TrainResult:
 class Trainer:
     """The state of a run between two steps, and the step."""
 
-    def __init__(self, config: TrainConfig, out: Path) -> None:
+    def __init__(self, config: TrainConfig, out: Path, env: Lockstep | None = None) -> None:
         self.config, self.out = config, out
-        self.episode = Episode(config.task)
+        self.episode = Episode(config.task, env)
         spec = config.task.spec
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, acting, sampling, episodes, evaluation = np.random.SeedSequence(config.seed).spawn(5)
