@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -50,6 +51,19 @@ class Commands(click.Group):
             module = import_module(f"mcat.commands.{HOMES[name]}")
             self.add_command(getattr(module, name))
         return self.commands.get(name)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does; of a name that is none, also which may be meant."""
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            meant = get_close_matches(args[0], self.list_commands(context), n=1)
+            if not meant:
+                raise
+            told = f"No such command '{args[0]}': did you mean {meant[0]}?"
+            raise click.UsageError(told, context) from error
 
 
 @click.group(

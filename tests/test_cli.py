@@ -88,6 +88,7 @@ def test_every_declared_parameter_is_an_option(capsys):
 
 BAD_CALLS = [
     ("nonsense", 2, "No such command 'nonsense'"),
+    ("policy import a.zip", 2, "No such command 'policy': did you mean policies?"),
     ("envs show unicorn", 2, "unknown robot or family 'unicorn'"),
     ("envs show ant-criple", 2, "did you mean ant-cripple"),
     ("envs check Unicorn-v0", 2, "unknown environment 'Unicorn-v0'"),
