@@ -87,7 +87,7 @@ def paper_line(axes: Axes, value: float, label: str, *, right: bool = False) -> 
     axes.annotate(
         label, (0.99 if right else 0.01, value), (0, 3), ha="right" if right else "left",
         xycoords=("axes fraction", "data"), textcoords="offset points",
-        fontsize=7.5 if right else 8, color=INK,
+        fontsize=6.5 if right else 8, color=INK,
         path_effects=[withStroke(linewidth=3, foreground="white")],
     )  # fmt: skip
 

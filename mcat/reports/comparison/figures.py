@@ -28,7 +28,7 @@ from mcat.reports.figures import (
     style,
 )
 from mcat.reports.learning.runs import Array
-from mcat.reports.sections import Section, number, thousands
+from mcat.reports.sections import Section, thousands
 
 _THRESHOLDS = 200
 
@@ -113,7 +113,7 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
         axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
         axes.yaxis.set_major_formatter("{x:,.10g}")
         for printed in family.printed if split == "test" else ():
-            label = f"paper, {printed.method} at {thousands(printed.steps)}: {number(printed.mean)}"
+            label = f"paper: {printed.method}, {thousands(printed.steps)}"  # panels are narrow
             paper_line(axes, printed.mean, label, right=True)
         if place + columns >= len(panels):  # nothing below it
             axes.set_xlabel("environment steps" if axis == "step" else "CPU seconds")
