@@ -12,12 +12,19 @@ LearnerKind = Literal["crossq", "sac", "td3"]
 CriticKind = Literal["tracked", "normalised"]
 CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
 
+LATELY = 0.15  # the share of a run's updates that preset fast deploys the average of
 LARGEST_LOG_STD = 2.0  # of a raw action: it is nearly uniform over both ends then
 
 
 def _settled(rate: float, settling: int | None, updates: int) -> float:
     done = 0 if settling is None else updates / settling
     return float(rate / (1 + done) ** 0.5)
+
+
+def _followed(config: CrossQConfig | SACConfig, updates: int) -> float:
+    """1 / (1 / rate + share * n) at the n-th update of the actor."""
+    steps = updates // config.policy_delay
+    return config.deployed_rate / (1 + config.deployed_rate * config.deployed_share * steps)
 
 
 def _require_sensible(config: TD3Config | CrossQConfig | SACConfig) -> None:
@@ -31,8 +38,9 @@ def _require_sensible(config: TD3Config | CrossQConfig | SACConfig) -> None:
 def _require_settling(config: CrossQConfig | SACConfig) -> None:
     """Refuse what makes no sense in a learner that may settle."""
     require_ranges(
-        config, at_least_1=["settling"], decay=["critic_beta"], part=["momentum", "deployed_rate"]
-    )
+        config, at_least_1=["settling"], decay=["critic_beta", "deployed_share"],
+        part=["momentum", "deployed_rate"],
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +94,9 @@ class CrossQConfig:
         deployed_rate: How far the actor that a user gets goes, after each update of the one that
             learns, to meet it; 1 makes them the same. The average of what the actor was of late
             earns more than what it is at any moment.
+        deployed_share: As that rate falls with this, the average comes to be one over this share
+            of all updates so far (polynomial-decay averaging, Shamir and Zhang 2013); 0 keeps the
+            rate as it is.
     """
 
     hidden: tuple[int, ...] = (128, 128)
@@ -98,11 +109,16 @@ class CrossQConfig:
     target_noise_clip: float = 0.5
     policy_delay: int = 3
     deployed_rate: float = 0.003
+    deployed_share: float = 0.0
     raw_action_cost: float = 0.01
 
     def rate(self, updates: int) -> float:
         """The learning rate after so many updates."""
         return _settled(self.learning_rate, self.settling, updates)
+
+    def following(self, updates: int) -> float:
+        """How far the deployed actor goes to meet the one that learns, after so many updates."""
+        return _followed(self, updates)
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
@@ -135,6 +151,7 @@ class SACConfig:
         policy_delay: Critic updates per update of actor, temperature and target networks.
         deployed_rate: How far the actor that a user gets goes, after each update of the one that
             learns, to meet it; 1 makes them the same.
+        deployed_share: The average is over this share of all updates so far, as in `CrossQConfig`.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -151,10 +168,15 @@ class SACConfig:
     critic_beta: float = 0.9
     policy_delay: int = 1
     deployed_rate: float = 1.0
+    deployed_share: float = 0.0
 
     def rate(self, updates: int) -> float:
         """The learning rate after so many updates."""
         return _settled(self.learning_rate, self.settling, updates)
+
+    def following(self, updates: int) -> float:
+        """How far the deployed actor goes to meet the one that learns, after so many updates."""
+        return _followed(self, updates)
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
@@ -180,6 +202,7 @@ FAST_SAC = SACConfig(
     critic_beta=0.5,
     policy_delay=3,
     deployed_rate=0.003,
+    deployed_share=LATELY,
 )
 """SAC with what `CrossQConfig` has beside TD3."""
 

@@ -76,7 +76,7 @@ class CrossQ(Learner):
             raw = self.actor(obs)[0]
             actor_loss = -self.twins.judge(obs, torch.tanh(raw)).amin(0).mean()
             minimise(self.actor_adam, actor_loss + config.raw_action_cost * raw.square().mean())
-            self.deployed.track(self.actor, config.deployed_rate)
+            self.deployed.track(self.actor, config.following(self.updates))
             self._actor_loss = actor_loss.detach()
         return losses.report(self._actor_loss)
 

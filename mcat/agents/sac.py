@@ -126,7 +126,7 @@ class SAC(Learner):
             minimise(self.temperature_adam, (self.temperature().exp() * surplus).mean())
         self.twins.follow()
         if self.deployed is not self.means:
-            self.deployed.track(self.means, self.config.deployed_rate)
+            self.deployed.track(self.means, self.config.following(self.updates))
 
     @torch.no_grad()
     def explore(

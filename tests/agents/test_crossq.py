@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -246,6 +247,24 @@ def test_the_deployed_actor_follows_the_one_that_learns():
     assert np.allclose(shown, agent.act(states))
 
 
+def test_the_average_comes_to_be_one_over_a_share_of_all_updates():
+    """1 / (1 / 0.5 + 0.25 n) at the n-th update of the actor."""
+    config = CrossQConfig(
+        hidden=(8, 8), policy_delay=2, deployed_rate=0.5, deployed_share=0.25, learning_rate=0.1
+    )
+    assert [config.following(updates) for updates in (0, 8, 24)] == [0.5, 1 / 3, 1 / 5]
+    assert replace(config, deployed_share=0.0).following(10**6) == 0.5
+    agent = CrossQ(3, 2, config, generator())
+    expected = [parameter.detach().clone() for parameter in agent.actor.parameters()]
+    for update in range(1, 7):
+        agent.update(random_batch(8, 3, 2, seed=update))
+        if update % 2 == 0:
+            for mean, parameter in zip(expected, agent.actor.parameters(), strict=True):
+                mean += (parameter.detach() - mean) / (2 + 0.25 * update / 2)
+        for mean, parameter in zip(expected, agent.deployed.parameters(), strict=True):
+            torch.testing.assert_close(parameter, mean)
+
+
 def test_imitated_rows_teach_but_do_not_enter_the_statistics():
     batch, more = random_batch(16, 3, 2), random_batch(9, 3, 2, seed=1)
     alone, both = CrossQ(3, 2, SMALL, generator()), CrossQ(3, 2, SMALL, generator())
@@ -339,6 +358,7 @@ def test_state_of_another_network_is_refused_and_changes_nothing():
         {"target_noise": -1.0},
         {"policy_delay": 0},
         {"deployed_rate": 0.0},
+        {"deployed_share": 1.0},
     ],
 )
 def test_senseless_settings_are_refused(bad):

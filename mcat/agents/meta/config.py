@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from mcat.agents.configs import (
+    LATELY,
     CreditConfig,
     CrossQConfig,
     ImitationConfig,
@@ -175,7 +176,8 @@ _FAST = replace(
     start_steps=10_000,
     exploration=0.3,
     batch_size=128,
-    updates_per_step=2.0,
+    updates_per_step=3.0,
+    crossq=CrossQConfig(deployed_share=LATELY),
     credit=CreditConfig(kind="auto"),
     selection=SelectionConfig(transfer_memory=100_000, alternate=True),
 )

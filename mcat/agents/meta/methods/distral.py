@@ -91,7 +91,7 @@ class DistralSAC(SAC):
         minimise(self.prior_adam, loss)
         self.kl.values.copy_(loss.detach())
         if self.distilled is not self._prior_means:
-            self.distilled.track(self._prior_means, self.config.deployed_rate)
+            self.distilled.track(self._prior_means, self.config.following(self.updates))
 
     @property
     def parts(self) -> dict[str, Part]:

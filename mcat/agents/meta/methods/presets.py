@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from mcat.agents.configs import FAST_SAC, CreditConfig, SACConfig, TD3Config
+from mcat.agents.configs import (
+    FAST_SAC,
+    LATELY,
+    CreditConfig,
+    CrossQConfig,
+    SACConfig,
+    TD3Config,
+)
 from mcat.agents.meta.methods.configs import (
     AdaptConfig,
     DistralConfig,
@@ -27,7 +34,7 @@ from mcat.agents.meta.run_config import RunConfig
 _FAST: Mapping[str, Any] = {
     "start_steps": 10_000,
     "batch_size": 128,
-    "updates_per_step": 2.0,
+    "updates_per_step": 3.0,
     "learn_while_acting": True,
     "scale_rewards": True,
     "credit": CreditConfig(kind="auto"),
@@ -115,7 +122,11 @@ PEARL = _presets(
 MQL = _presets(
     MQLRun,
     MQLConfig,
-    fast={"learner": "crossq", "exploration": 0.3},
+    fast={
+        "learner": "crossq",
+        "crossq": CrossQConfig(deployed_share=LATELY),
+        "exploration": 0.3,
+    },
     paper={
         "td3": TD3Config(hidden=(300, 300)),
         "memory": 30,

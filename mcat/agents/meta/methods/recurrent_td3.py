@@ -130,7 +130,7 @@ class RecurrentTD3(Learner):
         self._actor_loss = loss.detach()
         self.twins.follow()
         if isinstance(config, CrossQConfig):
-            follow(self.deployed, self.actor, config.deployed_rate)
+            follow(self.deployed, self.actor, config.following(self.updates))
         else:
             follow(self.actor_target, self.actor, config.target_rate)
             follow(self.reader_target, self.reader, config.target_rate)
