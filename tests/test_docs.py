@@ -258,6 +258,8 @@ def settings(*words):
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     del found["preset"], found["mcat"]["context"]["patience"]  # of stops that there are not
+    if found["mcat"]["learner"] == "td3":
+        del found["mcat"]["crossq"]  # of a learner that is not in use
     return found
 
 

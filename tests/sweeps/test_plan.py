@@ -214,6 +214,13 @@ def test_packaged_plans_can_be_run(name):
     assert len({run.config["seed"] for run in runs}) >= seeds
 
 
+def test_the_recorded_sweep_goes_on_with_what_fast_was_when_it_began():
+    """Its finished runs have two updates a step, and no setting of how averages grow."""
+    for run in resolve(load_plan("transfer")[0], Commands()):
+        own = run.config["mcat"]
+        assert (own["updates_per_step"], own["crossq"]["deployed_share"]) == (2, 0)
+
+
 def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
     runs = resolve(load_plan("methods")[0], Commands())
     assert {run.config.get("method", "mcat") for run in runs} == set(METHODS)
@@ -222,5 +229,6 @@ def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
         own = run.config[run.config.get("method", "mcat")]
         assert own["credit"]["kind"] == "auto"
         assert (own["learn_while_acting"], own["scale_rewards"]) == (True, True)
-        assert (own["start_steps"], own["updates_per_step"], own["imitate"]) == (10_000, 2, False)
+        assert (own["start_steps"], own["updates_per_step"], own["imitate"]) == (10_000, 3, False)
+        assert own["crossq" if "crossq" in own else "sac"]["deployed_share"] == 0.15
         assert run.config["episode_lengths"] == [100, 500]
