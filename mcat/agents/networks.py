@@ -84,7 +84,7 @@ class MLP(nn.Module):
     @torch.no_grad()
     def track(self, other: MLP, rate: float) -> None:
         """Move the weights a fraction `rate` of the way to `other`'s (the soft target update)."""
-        torch._foreach_lerp_(list(self.layers), list(other.layers), rate)
+        torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), rate)
 
 
 class Table(nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -31,8 +33,7 @@ def clone(
     rng, generator = _draws(seed)
     rows = known.rows
     actor = MLP((rows.obs.shape[1], *config.hidden, rows.action.shape[1]), 1, generator)
-    deployed = MLP(actor.sizes, 1).requires_grad_(False)
-    deployed.track(actor, 1.0)
+    deployed = copy.deepcopy(actor).requires_grad_(False)
     adam = torch.optim.Adam(actor.parameters(), config.learning_rate, fused=True)
     with Progress("cloning the target's log", updates, "updates", quiet=quiet) as progress:
         for _ in range(updates):

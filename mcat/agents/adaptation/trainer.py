@@ -334,7 +334,7 @@ class Adapter:
             self._saved = self.learner.updates
             if self.step < self.config.steps and self.step:
                 seed, length = map(index, state["episode"] or (0, 0))
-                actions = self.replay.latest_actions(length)
+                actions = self.replay.latest(length).action.numpy()
                 goes_on = self._open_machine().return_to(self.step, seed, actions)
                 self.running = goes_on and state["episode"] is not None
             self.log.restore(state["log"], notify)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
-from mcat.agents.configs import CreditConfig
 from mcat.agents.lengths import check_limits
 from mcat.envs.families import family as find_family
 from mcat.envs.families import has_mirror_images, with_mirror_images
@@ -13,15 +12,6 @@ from mcat.envs.tasks import Family
 from mcat.ranges import require_ranges
 
 RESUME_MAY_CHANGE = frozenset({"steps"})  # anything else would make it another run
-
-
-class MethodSettings(Protocol):
-    """What the loop asks of a method's own numbers."""
-
-    @property
-    def credit(self) -> CreditConfig:
-        """How rewards for TD learning are made from delayed payments."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +65,6 @@ class RunConfig:
         return with_mirror_images(chosen) if wanted else chosen
 
     @property
-    def own(self) -> MethodSettings:
-        """The method's own group."""
-        found: MethodSettings = getattr(self, self.method)
-        return found
+    def own(self) -> Any:
+        """The method's own group; every one has `credit`."""
+        return getattr(self, self.method)

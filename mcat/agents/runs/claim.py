@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcat.agents.runs.folder import (
-    create_run_folder,
     has_checkpoint,
     remove_stale_files,
     require_free_folder,
@@ -113,7 +112,8 @@ def claimed_run(
     finished = None
     going_on = has_run(out, resume=resume)
     if not going_on:
-        create_run_folder(out)
+        with io_errors(out, "write"):
+            out.mkdir(parents=True, exist_ok=True)
     with claimed(out / ".lock", str(out)):
         remove_stale_files(out)
         if going_on:

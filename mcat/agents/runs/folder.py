@@ -54,17 +54,6 @@ def _is_unborn(path: Path) -> bool:
     return path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())
 
 
-def create_run_folder(path: Path) -> None:
-    """Make the folder of a new run.
-
-    Raises:
-        CannotCreateError: if there is something already, or it cannot be made.
-    """
-    require_free_folder(path)
-    with io_errors(path, "write"):
-        path.mkdir(parents=True, exist_ok=True)
-
-
 def remove_stale_files(path: Path) -> None:
     """Remove the unfinished files a killed process left; call it while the run is claimed.
 

@@ -17,7 +17,6 @@ from mcat.agents.policies.coded_policy import ActingCodedPolicy, CodedPolicy
 from mcat.agents.policies.inference import Inference
 from mcat.agents.sac import SAC
 from mcat.datasets.views import Episodes
-from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
 
 
@@ -72,10 +71,6 @@ class Coded(MultiTask):
             self.task_set.train,
             inference=self.inference,
         )
-
-    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write the actor and the codes."""
-        self.policy.save(path, metadata, overwrite=True)
 
 
 def coded(

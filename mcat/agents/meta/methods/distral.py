@@ -29,7 +29,6 @@ from mcat.agents.networks import MLP, Table, minimise
 from mcat.agents.policies.coded_policy import ActingCodedPolicy, CodedPolicy
 from mcat.agents.sac import SAC
 from mcat.datasets.views import Episodes
-from mcat.safe_io import StrPath
 from mcat.translator.tensors import Part
 from mcat.types import PolicyFunction
 
@@ -150,7 +149,3 @@ class Distral(MultiTask):
     def acting_policy(self, tasks: Sequence[int], trials: Episodes | None) -> ActingCodedPolicy:
         """The mean of π0."""
         return self.policy.begin(tasks, self.task_set.names, trials)
-
-    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write π0."""
-        self.policy.save(path, metadata, overwrite=True)

@@ -168,11 +168,6 @@ class Propensity(NamedTuple):
         """The odds β `(n,)` that rows are of the new task, at most e^`clip`."""
         return odds_of_new(self.logits(rows), clip).to(rows.dtype)
 
-    def accuracy(self, new: Tensor, old: Tensor) -> float:
-        """The share of rows that it takes for what they are."""
-        right = torch.cat((self.logits(new) < 0, self.logits(old) > 0))
-        return float(right.double().mean())
-
 
 def odds_of_new(logits: Tensor, clip: float) -> Tensor:
     """β = exp(-max(f, -clip)), and 0 where that is less than `LEAST_ODDS`."""

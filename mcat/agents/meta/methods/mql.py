@@ -29,7 +29,6 @@ from mcat.agents.policies.recurrent_policy import ActingRecurrentPolicy, Recurre
 from mcat.agents.recurrent import pushed, step_rows, windows_of
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
-from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
 
 
@@ -184,7 +183,3 @@ class MQL(MultiTask):
     def policy(self) -> RecurrentPolicy:
         """The meta-trained actor."""
         return RecurrentPolicy(self.learner.deployed, self.task_set.delay)
-
-    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write the meta-trained actor; it acts unadapted."""
-        self.policy.save(path, metadata, overwrite=True)

@@ -24,7 +24,6 @@ class Method:
 
     Attributes:
         label: What tables and curves call it.
-        note: What it is, in a line.
         config: The class of its runs' settings.
         presets: Complete settings under one name.
         module: Where it is, below `mcat.agents.meta`.
@@ -32,7 +31,6 @@ class Method:
     """
 
     label: str
-    note: str
     config: type[RunConfig]
     presets: Mapping[str, RunConfig]
     module: str
@@ -48,7 +46,6 @@ class Method:
 METHODS: dict[str, Method] = {
     "mcat": Method(
         label="MCAT",
-        note="contexts, and translated policies of other tasks (Algorithm 1)",
         config=MetaTrainConfig,
         presets=PRESETS,
         module="mcat",
@@ -56,7 +53,6 @@ METHODS: dict[str, Method] = {
     ),
     "pearl": Method(
         label="PEARL",
-        note="a latent task, inferred from trial episodes (Rakelly et al. 2019)",
         config=configs.PEARLRun,
         presets=presets.PEARL,
         module="methods.pearl",
@@ -64,7 +60,6 @@ METHODS: dict[str, Method] = {
     ),
     "mql": Method(
         label="MQL",
-        note="TD3 with a recurrent context, adapted to each task (Fakoor et al. 2020)",
         config=configs.MQLRun,
         presets=presets.MQL,
         module="methods.mql",
@@ -72,7 +67,6 @@ METHODS: dict[str, Method] = {
     ),
     "distral": Method(
         label="Distral",
-        note="a policy for each task, distilled into one (Teh et al. 2017)",
         config=configs.DistralRun,
         presets=presets.DISTRAL,
         module="methods.distral",
@@ -80,7 +74,6 @@ METHODS: dict[str, Method] = {
     ),
     "hipbmdp": Method(
         label="HiP-BMDP",
-        note="hidden parameters of each task in a table (Zhang et al. 2021)",
         config=configs.HiPBMDPRun,
         presets=presets.HIPBMDP,
         module="methods.hipbmdp",
@@ -88,7 +81,6 @@ METHODS: dict[str, Method] = {
     ),
     "pcgrad": Method(
         label="PCGrad",
-        note="gradients of tasks that disagree are projected (Yu et al. 2020)",
         config=configs.PCGradRun,
         presets=presets.PCGRAD,
         module="methods.pcgrad",
