@@ -41,10 +41,6 @@ def require_module(kind: str, name: str) -> None:
 def run_code(kind: str, name: str) -> Any:
     """Call a user's function, without arguments, and return what it returns.
 
-    Args:
-        kind: What it shall make, for messages.
-        name: `module:function`.
-
     Raises:
         UsageError: if there is no such function, or it fails.
     """

@@ -37,9 +37,6 @@ TABLE_BYTES = 20e6  # of one on Meta-World's table
 def require_bearable(settings: Mapping[str, Any]) -> None:
     """Refuse settings that no machine could hold.
 
-    Args:
-        settings: Nested or under dotted keys.
-
     Raises:
         UsageError: it names the key and its limit.
     """
@@ -54,12 +51,6 @@ def require_bearable(settings: Mapping[str, Any]) -> None:
 
 def require_room(task: Task, episodes: int, *, tasks: int = 1, key: str = "episodes") -> None:
     """Refuse more episodes at once than the machine has memory for.
-
-    Args:
-        task: The task that the episodes are of.
-        episodes: How many episodes of each task there are.
-        tasks: How many such tasks there are.
-        key: The setting that says so.
 
     Raises:
         UsageError: it says how many would fit.

@@ -118,13 +118,7 @@ def evaluate_run(
 
 
 def on_tasks(run: TrainedRun, seed: int, rows: int) -> dict[str, AnyPolicy]:
-    """Who acts on each task: the same, or one that knows by name or by trials which it is.
-
-    Args:
-        run: What `open_run` gave.
-        seed: Of the trials' starts.
-        rows: Episodes in lockstep that each acts in.
-    """
+    """Who acts on each task: the same, or one that knows by name or by trials which it is."""
     policy, names = run.policy, tuple(run.tasks)
     acting: Callable[[Sequence[int], Episodes | None], PolicyFunction]
     if isinstance(policy, CodedPolicy):

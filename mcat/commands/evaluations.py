@@ -110,11 +110,6 @@ def run_request(folder: Path, split: str, *, best: bool, episodes: int, seed: in
 class Output:
     """The file that shall hold the outcome; without a path there is none, and nothing to do.
 
-    Args:
-        path: Where it shall be.
-        resume: Whether one of the same request will do.
-        overwrite: Whether another is replaced.
-
     Raises:
         UsageError: if that makes no sense.
     """
@@ -130,9 +125,6 @@ class Output:
 
     def find(self, ask: Callable[[], Request]) -> list[Outcome] | None:
         """What is in the file if it is there already; None if it is to be made, and can be.
-
-        Args:
-            ask: Gives the request.
 
         Raises:
             UsageError: if it is of another request.

@@ -103,11 +103,7 @@ print("drawn by", os.environ.get("MUJOCO_GL", "the screen"))
 
 
 def examine(folder: Path) -> list[Finding]:
-    """Everything that `mcat doctor` looks at.
-
-    Args:
-        folder: Where results shall go.
-    """
+    """Everything that `mcat doctor` looks at."""
     where = Path(mcat.__file__).parent
     return [
         _python(),

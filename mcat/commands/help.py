@@ -11,13 +11,7 @@ Command = Callable[..., Any]
 
 
 class Explained(click.Command):
-    """A command whose `--help` groups its options and ends with examples.
-
-    Args:
-        *args: As click's own.
-        examples: Command lines, each with a comment if it needs one.
-        **kwargs: As click's own.
-    """
+    """A command whose `--help` groups its options and ends with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -53,17 +53,7 @@ def reproduce_runs(
     name: str, wishes: Wishes, *, work: Path | None, out: Path, jobs: int | None, start: bool,
     quiet: bool,
 ) -> int:  # fmt: skip
-    """Get the runs of a table done, unless they are, and write it; 1 if some are not.
-
-    Args:
-        name: One of `EXPERIMENTS`.
-        wishes: What to change in its plan.
-        work: Where sweeps are.
-        out: Where the table goes.
-        jobs: Runs at once.
-        start: Whether to start runs at all.
-        quiet: Show no progress.
-    """
+    """Get the runs of a table done, unless they are, and write it; 1 if some are not."""
     from mcat.commands.sweep import get_done
     from mcat.commands.sweep_watch import compared
     from mcat.reports.reproduction.experiment import lines_of, table_of, write_experiment

@@ -68,11 +68,7 @@ THREADS = Setting(
 
 
 def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
-    """`--config`, `--set` and `--print-config`.
-
-    Args:
-        example: A key and its value, for the help.
-    """
+    """`--config`, `--set` and `--print-config`, with `example` for the help."""
     return (
         click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
                      help="Settings that differ from the preset's; --print-config shows all."),
@@ -84,11 +80,7 @@ def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
 
 
 def resume_option(may_change: str) -> Callable[[Command], Command]:
-    """`--resume`, alone or with the folder of a run.
-
-    Args:
-        may_change: Options that go with it.
-    """
+    """`--resume`, alone or with the folder of a run, and what `may_change` with it."""
     return click.option(
         "--resume", is_flag=False, flag_value=HERE, metavar="[FOLDER]",
         type=click.Path(path_type=Path),
@@ -179,13 +171,6 @@ def require_effect(
 ) -> None:
     """Refuse options that change settings which change nothing; a file may be a complete one.
 
-    Args:
-        context: Of the command.
-        settings: Its options that are settings.
-        rules: When which are idle.
-        usual: The preset's settings, flat.
-        ours: The run's.
-
     Raises:
         UsageError: naming the first of them.
     """
@@ -235,12 +220,6 @@ def changes_on_resume(
 
     What the environment says of other settings was heard when the run began.
 
-    Args:
-        context: Of the command.
-        settings: Its options that are settings.
-        may_change: Keys of those that may be given.
-        harmless: Names of other options that may be given.
-
     Raises:
         UsageError: naming the options that may not.
     """
@@ -270,12 +249,6 @@ def name_parts(
     ignored: Collection[str],
 ) -> list[str]:
     """What tells a run from that of the preset, for the name of its folder.
-
-    Args:
-        settings: Options that have words of their own for it.
-        usual: The preset's settings, flat.
-        ours: The run's.
-        ignored: Keys that make no other experiment, or that the name has already.
 
     Returns:
         A word for each such option, and a hash if settings without one differ too.

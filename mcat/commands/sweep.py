@@ -161,14 +161,7 @@ def run(
 def get_done(
     made: Sweep, starter: Engine, *, plain: bool = False, quiet: bool = False
 ) -> Sequence[RunState]:
-    """Get every run of a sweep done, or stop when asked to; what has become of them.
-
-    Args:
-        made: The sweep.
-        starter: What starts its runs.
-        plain: Show it as lines, not as a live table.
-        quiet: Show nothing.
-    """
+    """Get every run of a sweep done, or stop when asked to; what has become of them."""
     from mcat.commands.sweep_table import Watcher
     from mcat.interrupts import Interrupts
     from mcat.sweeps.driver import Driver

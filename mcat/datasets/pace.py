@@ -37,12 +37,7 @@ class Pace(NamedTuple):
 
 
 def pace_of(time: NDArray[np.float64], ends: NDArray[np.int64]) -> Pace | None:
-    """The steps of a log; None if it never goes on.
-
-    Args:
-        time: Of each row, in seconds.
-        ends: The row after the last of each episode.
-    """
+    """The steps of a log; None if it never goes on."""
     with np.errstate(over="ignore"):
         steps = np.diff(time)
     within = np.ones(len(steps), dtype=np.bool_)

@@ -170,10 +170,6 @@ def stock_horizon(env_id: str) -> int:
 def inspected(env_id: str, arguments: tuple[tuple[str, str], ...]) -> Robot:
     """The declaration of a robot, found by making it once.
 
-    Args:
-        env_id: A gymnasium id.
-        arguments: As `frozen_arguments` gives them.
-
     Raises:
         UsageError: if it cannot be made, or its spaces are none that mcat can learn in.
     """

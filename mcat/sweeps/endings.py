@@ -66,13 +66,7 @@ class Ending:
 
 
 def kind_of(code: int, *, made: bool, busy: bool) -> Kind:
-    """What an exit code means.
-
-    Args:
-        code: As `subprocess` gives it.
-        made: Whether the run has made what it should.
-        busy: Whether somebody else is at work on it.
-    """
+    """What an exit code means for a run that has, or has not, made what it should."""
     kind = _KINDS.get(code, "killed")
     if kind == "done" and not made:
         return "killed"

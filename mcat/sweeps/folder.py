@@ -96,12 +96,6 @@ def create_sweep(plan: Plan, text: str, runs: Sequence[PlannedRun], folder: Path
 
     What runs made stays, whatever the plan says now: points that are no longer in it are left
     alone.
-
-    Args:
-        plan: What it says.
-        text: The same as TOML, to be kept as it was given.
-        runs: Its runs.
-        folder: Where to.
     """
     from mcat.provenance import provenance  # here because whoever only looks would wait for it
 

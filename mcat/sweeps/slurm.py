@@ -54,14 +54,7 @@ def job_name(sweep: Sweep, run: PlannedRun) -> str:
 
 
 def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions, after: Sequence[str] = ()) -> str:
-    """The script of a run's job.
-
-    Args:
-        sweep: Where it belongs.
-        run: Which.
-        options: What the site wants to know.
-        after: Numbers of jobs that must have ended well before it.
-    """
+    """The script of a run's job, which waits for the jobs `after` which it comes."""
     resources = sweep.resources
     wait = ["singleton", *([f"afterok:{':'.join(after)}"] if after else [])]
     lines = {

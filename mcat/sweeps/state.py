@@ -79,12 +79,7 @@ class RunState:
 
 
 def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
-    """The states of all runs of a sweep, in their order.
-
-    Args:
-        sweep: Where they are.
-        detailed: Also read how far they have come.
-    """
+    """The states of all runs of a sweep, in their order; `detailed` ones say how far they are."""
     found: list[RunState] = []
     known: dict[str, State] = {}
     marks = sweep.folder / "stops"  # a copy of a sweep's results has none

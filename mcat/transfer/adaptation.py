@@ -56,14 +56,6 @@ def known_inputs(
 ) -> Inputs:
     """Load what is known of a machine.
 
-    Args:
-        config: What shall be learned.
-        files: Logs of the machine.
-        policy: The source policy, as `find_policy` takes it; None the default one of a translator.
-        translator: What `mcat translate` wrote; None takes the policy as it is.
-        source: Which of a translator's several tasks the policy comes from.
-        notify: Told of what is odd.
-
     Raises:
         DataError: if nothing can be learned from the logs.
         UsageError: if logs, policy and machine do not fit together.
@@ -185,17 +177,7 @@ def fitted_translator(
     quiet: bool = False,
     notify: Notify = ignore,
 ) -> Path:
-    """The folder of a translator for an adaptation, learned now or found beside it.
-
-    Args:
-        sources: Logs of the source machine.
-        targets: Logs of the changed one.
-        out: The folder of the adaptation.
-        seed: Of training.
-        threads: Threads of torch.
-        quiet: Show no progress.
-        notify: Told what is odd about the logs.
-    """
+    """The folder of a translator for an adaptation, learned now or found beside it."""
     from mcat.transfer.config import TransferConfig
     from mcat.transfer.run import translate
 

@@ -130,10 +130,7 @@ def untranslated(transferred: TransferredPolicy) -> PolicyFunction | None:
 
 
 def read_transfer(folder: Path) -> tuple[TransferResult, Translator]:
-    """The result and the translator of a folder that `mcat translate` wrote.
-
-    Args:
-        folder: The folder, or the translator in it.
+    """The result and the translator of a folder that `mcat translate` wrote, or of a file in it.
 
     Raises:
         MissingInputError: if it is none.

@@ -57,11 +57,7 @@ class Logs:
 
 
 def load_logs(files: Sequence[str], *, history: int) -> Logs:
-    """Load the files of one machine.
-
-    Args:
-        files: Anything that `mcat.datasets.load` takes.
-        history: K, the steps that a model will look back.
+    """Load the files of one machine, for a model that looks back `history` steps.
 
     Raises:
         DataError: if one of them cannot be learned from, or they are of different machines.

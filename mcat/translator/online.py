@@ -91,13 +91,7 @@ class ContextLearner:
         held_out: Sequence[Episodes],
         on_progress: ProgressCallback,
     ) -> ForwardProgress:
-        """Refine C and F until the held-out error stops falling, then renew the tasks' features.
-
-        Args:
-            training: What there is of each task now.
-            held_out: Episodes to judge by, of the tasks that have some.
-            on_progress: Called before each step.
-        """
+        """Refine C and F until the held-out error stops falling, then renew the tasks' features."""
         config = self.config
         fit_scales(self.model, training)
         tests = [sample_windows(task, config, self.rng, TEST_ROWS) for task in held_out]

@@ -80,12 +80,7 @@ class Known:
 def known_of(
     logs: Episodes, rewards: NDArray[np.float32], policy: PolicyFunction | None = None
 ) -> Known:
-    """Logs as a learner takes them.
-
-    Args:
-        logs: Of the changed machine.
-        rewards: `(n,)`, what each transition earned.
-        policy: A policy for the machine, such as a translated one; None if there is none.
+    """Logs, with what each transition earned, as a learner takes them; and a policy beside them.
 
     Raises:
         DataError: if the policy answers with NaN or infinite actions.

@@ -45,14 +45,7 @@ class LayerNormCritics(MLP):
 
 
 class Anchored(Learner):
-    """Networks, their targets, their optimisers, and one `update`.
-
-    Args:
-        obs_size: Length of an observation.
-        act_size: Length of an action.
-        config: The hyperparameters.
-        generator: Draws the initial weights and the noise of next actions.
-    """
+    """Networks, their targets, their optimisers, and one `update`."""
 
     def __init__(
         self, obs_size: int, act_size: int, config: AnchoredConfig, generator: torch.Generator

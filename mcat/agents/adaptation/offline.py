@@ -21,15 +21,7 @@ BATCH = 256
 def clone(
     known: Known, config: AnchoredConfig, *, updates: int, seed: int = 0, quiet: bool = False
 ) -> MLP:
-    """An actor that does what was done: least squares to the logged actions.
-
-    Args:
-        known: The logs; no reward of theirs is looked at.
-        config: Widths of the actor, its learning rate, and how far the one returned follows it.
-        updates: Steps of the optimiser.
-        seed: Of weights and batches.
-        quiet: Show no progress.
-    """
+    """An actor that does what was done, whatever it earned: least squares to the logged actions."""
     rng, generator = _draws(seed)
     rows = known.rows
     actor = MLP((rows.obs.shape[1], *config.hidden, rows.action.shape[1]), 1, generator)
@@ -48,15 +40,7 @@ def clone(
 def offline_rl(
     known: Known, config: AnchoredConfig, *, updates: int, seed: int = 0, quiet: bool = False
 ) -> MLP:
-    """An actor that the logged rewards speak for, kept near the logged actions (TD3+BC).
-
-    Args:
-        known: The logs.
-        config: The learner's numbers.
-        updates: Steps on the critics; the actor makes fewer.
-        seed: Of weights and batches.
-        quiet: Show no progress.
-    """
+    """An actor that the logged rewards speak for, kept near the logged actions (TD3+BC)."""
     rng, generator = _draws(seed)
     learner = Anchored(known.rows.obs.shape[1], known.rows.action.shape[1], config, generator)
     with Progress("offline RL on the target's log", updates, "updates", quiet=quiet) as progress:

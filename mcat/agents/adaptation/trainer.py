@@ -64,16 +64,7 @@ class AdaptResult:
 
 
 class Adapter:
-    """The state of an adaptation, and its two kinds of steps.
-
-    Args:
-        config: The settings.
-        known: Logs, and a policy's actions in them.
-        rewards: What transitions earned.
-        out: The folder of the run.
-        live: The machine, if it is none of our tasks.
-        card: What its numbers are, for the policy's file.
-    """
+    """The state of an adaptation, and its two kinds of steps."""
 
     def __init__(
         self,

@@ -242,14 +242,7 @@ class MCAT:
     def _learn_to_act(
         self, update: PolicyUpdates, steps: int, total: int, on_progress: PhaseCallback
     ) -> None:
-        """Algorithm 2: one update per collected step, or as many as configured.
-
-        Args:
-            update: The updates of this round.
-            steps: Environment steps of the round so far.
-            total: How many it will have at its end.
-            on_progress: Called before each update.
-        """
+        """Algorithm 2: one update per collected step, or as many as configured."""
         due, end = (max(1, round(n * self.config.updates_per_step)) for n in (steps, total))
         while update.done < due:
             on_progress("policy", update.done, end)

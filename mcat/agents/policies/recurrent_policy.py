@@ -84,10 +84,6 @@ class RecurrentPolicy(ActsInEpisodes, MetaPolicy):
 class ActingRecurrentPolicy:
     """A `PolicyFunction` for any number of episodes in lockstep, called once per step.
 
-    Args:
-        actor: Maps states with windows to raw actions.
-        delay: What rewards are divided by.
-
     Attributes:
         windows: `(n, h, row)`, what went before the last actions.
         contexts: `(n, memory)`, what the actor made of it.

@@ -157,15 +157,7 @@ def _tensorboard(folder: Path, until: int) -> EventFile | None:
 def save_checkpoint(
     folder: Path, step: int, tensors: Arrays, state: dict[str, Any], settings: Mapping[str, Any]
 ) -> None:
-    """Write a checkpoint as one file, whole or not at all, then remove all but the one before it.
-
-    Args:
-        folder: The folder of the run's checkpoints.
-        step: How far the run has come.
-        tensors: What learning changes.
-        state: Everything else that does, as JSON.
-        settings: What makes the run this one and no other, as JSON.
-    """
+    """Write a checkpoint, whole or not at all, then remove all but the one before it."""
     path = folder / f"step-{step:010}.safetensors"
     header = {**state, **stamp(_FORMAT), "settings": settings}
     save_safetensors(path, tensors, header, overwrite=True)
@@ -181,11 +173,6 @@ def load_checkpoint(
     notify: Notify = ignore,
 ) -> tuple[Arrays, dict[str, Any]] | None:
     """The newest checkpoint that is sound and of this run, None if none was written yet.
-
-    Args:
-        folder: Where they are.
-        settings: The settings that `save_checkpoint` was given.
-        notify: Told of one that is passed over.
 
     Raises:
         DataError: if there are some and none will do.

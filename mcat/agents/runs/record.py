@@ -65,11 +65,7 @@ class RunRecord:
 
 
 def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
-    """The record of a run.
-
-    Args:
-        folder: The folder of the run.
-        kinds: The commands whose runs will do.
+    """The record of a run of one of these commands.
 
     Raises:
         MissingInputError: if the folder holds none.
@@ -101,11 +97,6 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
 
 def saved_config(folder: Path, kind: str, config: type[T]) -> T:
     """The settings of a run of that command; those that it did not know yet are the defaults.
-
-    Args:
-        folder: Where the run is.
-        kind: The command.
-        config: The class of its settings.
 
     Raises:
         MissingInputError: if the folder holds none.

@@ -127,10 +127,6 @@ def compared_runs(
 ) -> tuple[ComparedRun, ...]:
     """Runs from anywhere: those that differ in family and seed only are one variant.
 
-    Args:
-        runs: In the order of their variants; those without a row of metrics are left out.
-        labels: What to call the variants; empty to make names from what differs.
-
     Raises:
         MissingInputError: if no run has a row of metrics.
         UsageError: if there are more or fewer groups of runs than labels.

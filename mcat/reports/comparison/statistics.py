@@ -74,10 +74,6 @@ def improvement(first: Strata, second: Strata) -> Estimate:
     """Probability that a run of the second earns more than one of the first; draws count half.
 
     In each stratum it is Mann and Whitney's U over the number of pairs; strata count alike.
-
-    Args:
-        first: Scores of the reference.
-        second: Scores of the other variant, of the same strata in the same order.
     """
 
     def probability(samples: Sequence[Array]) -> Array:

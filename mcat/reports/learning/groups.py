@@ -76,10 +76,6 @@ def mean_and_error(values: Array) -> tuple[Array, Array]:
 def group_runs(runs: Sequence[LearningRun], labels: Sequence[str] = ()) -> tuple[Group, ...]:
     """Join the runs whose family and settings agree; those without a row of metrics are left out.
 
-    Args:
-        runs: In the order their curves shall come in.
-        labels: What to call the curves; empty to make names from what differs.
-
     Raises:
         MissingInputError: if no run has a row of metrics.
         UsageError: if there are more or fewer curves than labels.

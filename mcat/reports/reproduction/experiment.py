@@ -159,13 +159,6 @@ def write_experiment(
 ) -> Iterator[Path]:
     """Write `<name>.json`, `.md` and, with matplotlib, pictures; earlier ones are replaced.
 
-    Args:
-        name: Of the table.
-        experiment: What it is.
-        runs: What there is of it, finished or not.
-        folder: Where to.
-        command: What makes it, for the page.
-
     Yields:
         The path of each file as soon as it is there.
 

@@ -38,13 +38,6 @@ OWN = "own"  # the driver: each task's own policy
 class DistralSAC(SAC):
     """SAC with networks for each task, drawn to a policy that is drawn to them.
 
-    Args:
-        obs_size: Length of an observation.
-        act_size: Length of an action.
-        config: The numbers.
-        generator: Draws the initial weights and the actions.
-        tasks: How many there are.
-
     Attributes:
         prior: Of π0.
         distilled: The part of it that a user gets, or an average of what that was of late.
@@ -101,13 +94,7 @@ class DistralSAC(SAC):
 
 
 class Distral(MultiTask):
-    """The method; see the module.
-
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-    """
+    """The method; see the module."""
 
     own_metrics = ("policy/kl",)
     learner: DistralSAC

@@ -37,13 +37,6 @@ class Experience:
     `remember` takes rounds in. `begin` makes rows of them for the updates of one round, and `see`
     adds those that happen meanwhile. Rows are drawn by task, as many of each.
 
-    Args:
-        task_set: The tasks.
-        config: What every method's settings have.
-        discount: γ of the returns of self-imitation.
-        generator: Draws the weights of learned credit.
-        rng: Draws the rows.
-
     Attributes:
         replay: B.
         imitation: D; None without self-imitation.

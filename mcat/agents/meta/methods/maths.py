@@ -95,12 +95,6 @@ def distral_cost(own: Tensor, distilled: Tensor, *, alpha: float, beta: float) -
     """(1/β) log π_i - (α/β) log π0, what an action costs beside what it earns.
 
     A value is min Q' minus it. It is a share α of relative and 1 - α of plain entropy.
-
-    Args:
-        own: The log density of the action under the task's policy, π_i.
-        distilled: Under π0.
-        alpha: α.
-        beta: β.
     """
     return (own - alpha * distilled) / beta
 

@@ -33,13 +33,7 @@ from mcat.types import PolicyFunction
 
 
 class Exploring:
-    """A `PolicyFunction` for one episode of each training task: the actor, with noise.
-
-    Args:
-        policy: Acts without noise, and remembers.
-        noise: Its standard deviation.
-        rng: Draws it.
-    """
+    """A `PolicyFunction` for one episode of each training task: the actor, with noise."""
 
     def __init__(
         self, policy: ActingRecurrentPolicy, noise: float, rng: np.random.Generator
@@ -88,13 +82,7 @@ class Together:
 
 
 class MQL(MultiTask):
-    """The method; see the module.
-
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-    """
+    """The method; see the module."""
 
     trials = 1
     learner: RecurrentTD3

@@ -33,12 +33,6 @@ class MultiTask(ABC):
 
     A subclass says what one update is, who explores and what a user gets.
 
-    Args:
-        task_set: The tasks.
-        config: The method's numbers.
-        seed: Every random draw follows from it.
-        discount: γ of the returns of self-imitation.
-
     Attributes:
         own_metrics: Names of what an update tells beside the losses of every method.
         experience: What was seen so far.
@@ -77,13 +71,7 @@ class MultiTask(ABC):
 
     @classmethod
     def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Self:
-        """As a run asks for it: a subclass takes the tasks, its own numbers and the seed.
-
-        Args:
-            task_set: The tasks.
-            config: The settings of the run.
-            seed: Every random draw follows from it.
-        """
+        """As a run asks for it: a subclass takes the tasks, its own numbers and the seed."""
         make: Callable[..., Self] = cls
         return make(task_set, config.own, seed)
 

@@ -49,13 +49,7 @@ class ProjectedSAC(SAC):
 
 
 class PCGrad(Coded):
-    """The method; see the module.
-
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-    """
+    """The method; see the module."""
 
     own_metrics = ("pcgrad/conflicts", "policy/temperature")
 

@@ -207,10 +207,7 @@ class ActingOnnxPolicy:
 
 
 def load_onnx(path: StrPath) -> OnnxPolicy:
-    """The policy in an ONNX file; with a memory it is a `RememberingOnnxPolicy`.
-
-    Args:
-        path: The file. It is read whole; no other file is opened, whatever it says.
+    """The policy in an ONNX file, a `RememberingOnnxPolicy` if it has a memory; no other is opened.
 
     Raises:
         MissingInputError: if it is not there, or onnxruntime is not installed.
