@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import click
 from click.core import ParameterSource
 
-from mcat.commands.help import Command
+from mcat.commands.help import Option
 from mcat.config import flatten, read_toml, to_toml
 from mcat.errors import UsageError, unknown
 
@@ -47,7 +47,7 @@ class Setting:
         """What click calls it, and the end of the variable that sets it."""
         return self.flag.removeprefix("--").replace("-", "_")
 
-    def option(self) -> Callable[[Command], Command]:
+    def option(self) -> Option:
         """The option, without a default: what is not given stays as the preset has it."""
         if self.metavar is None:
             return click.option(self.flag, self.name, is_flag=True, help=self.help)
@@ -67,7 +67,7 @@ THREADS = Setting(
 )
 
 
-def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
+def layer_options(example: str) -> tuple[Option, ...]:
     """`--config`, `--set` and `--print-config`, with `example` for the help."""
     return (
         click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
@@ -79,7 +79,7 @@ def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
     )  # fmt: skip
 
 
-def resume_option(may_change: str) -> Callable[[Command], Command]:
+def resume_option(may_change: str) -> Option:
     """`--resume`, alone or with the folder of a run, and what `may_change` with it."""
     return click.option(
         "--resume", is_flag=False, flag_value=HERE, metavar="[FOLDER]",
