@@ -28,11 +28,7 @@ class ActsInEpisodes:
     """A policy that acts through its `start_episode()` only."""
 
     def __call__(self, obs: NDArray[Any]) -> NoReturn:
-        """Refuse: what this policy does depends on the episode so far.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse: what this policy does depends on the episode so far."""
         raise UsageError(
             "this policy remembers: act with policy.start_episode(), anew for every episode"
         )

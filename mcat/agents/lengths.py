@@ -17,11 +17,7 @@ from mcat.errors import UsageError
 
 
 def check_limits(limits: Sequence[int]) -> None:
-    """Refuse limits that make no sense.
-
-    Raises:
-        UsageError: naming them.
-    """
+    """Refuse limits that make no sense."""
     if (
         not 1 <= len(limits) <= 2
         or any(limit < 1 for limit in limits)

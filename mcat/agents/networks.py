@@ -88,11 +88,7 @@ class MLP(nn.Module):
 
 
 class Table(nn.Module):
-    """Numbers that are learned as they are, such as a temperature.
-
-    Args:
-        values: What they are at first.
-    """
+    """Numbers that are learned as they are, such as a temperature."""
 
     def __init__(self, values: Tensor) -> None:
         super().__init__()

@@ -140,11 +140,7 @@ class Output:
         return None
 
     def require_unchanged(self) -> None:
-        """Refuse to go on if a policy was replaced since `find`: whose returns would they be?
-
-        Raises:
-            RetryError: as a run that is still learning writes its policy again and again.
-        """
+        """Refuse to go on if a policy was replaced since `find`: whose returns would they be?"""
         if self._ask() != self._request:
             raise RetryError(
                 "the policy was replaced while it was read: run the same command again"

@@ -20,16 +20,7 @@ RUNS_FOLDER = Path("sweeps")  # as of mcat sweep: runs that are there serve both
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What the command line asks of the runs; None and nothing leave it to the plan.
-
-    Attributes:
-        families: Some of the plan's.
-        preset: In place of the plan's.
-        steps: In place of the plan's.
-        seeds: One run of every variant for each.
-        episodes: Per task of an evaluation.
-        transfer_loss: L_trans.
-    """
+    """What the command line asks of the runs; None and nothing leave it to the plan."""
 
     families: Sequence[str] = ()
     preset: str | None = None

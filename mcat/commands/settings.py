@@ -132,11 +132,7 @@ class _Learning(Protocol):
 
 
 def require_used(chosen: _Learning, preset: _Learning, prefix: str = "") -> None:
-    """Refuse settings of the learner that is not chosen.
-
-    Raises:
-        UsageError: naming them.
-    """
+    """Refuse settings of the learner that is not chosen."""
     for idle in ("crossq", "sac", "td3"):
         if idle == chosen.learner or getattr(chosen, idle, None) == getattr(preset, idle, None):
             continue
@@ -169,11 +165,7 @@ def require_effect(
     usual: Mapping[str, Any],
     ours: Mapping[str, Any],
 ) -> None:
-    """Refuse options that change settings which change nothing; a file may be a complete one.
-
-    Raises:
-        UsageError: naming the first of them.
-    """
+    """Refuse options that change settings which change nothing; a file may be a complete one."""
     settings = tuple(settings)
     sources = (ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE)
     asked = [item for source in sources for item in given(context, settings, source)]

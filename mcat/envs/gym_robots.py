@@ -218,10 +218,6 @@ def make_env(task: Task, **kwargs: Any) -> Env:
 
     From the inside out: the id with its arguments, the time limit, changed physics, dead motors, a
     guard against MuJoCo's silent restarts, the scale of the actions, delayed rewards.
-
-    Args:
-        task: A task whose robot is a gymnasium id.
-        **kwargs: Such as `render_mode`, for `gymnasium.make`.
     """
     from gymnasium.wrappers import FlattenObservation, RescaleAction
 

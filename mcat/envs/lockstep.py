@@ -102,11 +102,7 @@ def in_lockstep(env: Any, horizon: int | None = None) -> Lockstep:
 
 
 def require_rows(env: Lockstep, rows: int, horizon: int, sizes: tuple[int, int]) -> None:
-    """Refuse what does not fit: other rows or another horizon, observations or actions.
-
-    Raises:
-        UsageError: naming both.
-    """
+    """Refuse what does not fit: other rows or another horizon, observations or actions."""
     spaces = env.single_observation_space.shape, env.single_action_space.shape
     found, wanted = (env.num_envs, env.horizon, *spaces), (rows, horizon, *((n,) for n in sizes))
     if found != wanted:

@@ -214,9 +214,6 @@ class HandReach(Manipulation):
     """Reach as Appendix E has it: the state is where the hand is, the action where it moves.
 
     The fingers get 0, as Meta-World's script gives them, and nobody is shown the goal.
-
-    Args:
-        **parameters: Those of `Manipulation`.
     """
 
     def __init__(self, **parameters: Any) -> None:

@@ -36,15 +36,7 @@ _FOLDERS = ("runs", "inputs", "logs", "endings", "locks", "stops")
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep that has a folder.
-
-    Attributes:
-        folder: Where it is.
-        name: What it is called.
-        runs: All of them, inputs first.
-        resources: What one run takes.
-        made_by: Command, commit and versions that planned it.
-    """
+    """A sweep that has a folder."""
 
     folder: Path
     name: str

@@ -25,13 +25,7 @@ LABELS = {
 
 
 class Baseline(NamedTuple):
-    """An adaptation with other settings.
-
-    Attributes:
-        name: Of its folder, a key of `LABELS`.
-        config: Its settings.
-        policy: What it starts from.
-    """
+    """An adaptation with other settings."""
 
     name: str
     config: AdaptConfig
@@ -39,11 +33,7 @@ class Baseline(NamedTuple):
 
 
 def require_comparable(config: AdaptConfig) -> None:
-    """Refuse baselines that could not be compared.
-
-    Raises:
-        UsageError: if there is no simulator, or nothing is measured.
-    """
+    """Refuse baselines that could not be compared."""
     if config.task is None:
         raise UsageError(
             "--baselines needs a simulator (--env): each of them takes as many real steps again"

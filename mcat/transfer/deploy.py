@@ -108,13 +108,7 @@ def evaluation_trials(
 def trials_on(
     target: Task, transferred: TransferredPolicy, plain: PolicyFunction | None = None
 ) -> list[Trial]:
-    """Untranslated, where that is possible, and transferred.
-
-    Args:
-        target: Where to act.
-        transferred: Who acts.
-        plain: What acts without the translator (default: the source policy, if its spaces fit).
-    """
+    """As it is (or `plain` in its place), where its spaces fit, and transferred."""
     trials = [Trial(TRANSFERRED, transferred, target)]
     if plain := plain or untranslated(transferred):
         trials.insert(0, Trial(UNTRANSLATED, plain, target))

@@ -176,11 +176,7 @@ def require_equal_spaces(machines: Sequence[Logs]) -> None:
 
 
 def require_rewards(machines: Sequence[Logs]) -> None:
-    """Refuse logs in which there is no reward to match.
-
-    Raises:
-        DataError: if one has no rewards, or none that ever changes.
-    """
+    """Refuse logs in which there is no reward to match."""
     for logs in machines:
         rewards = logs.episodes.column("rewards")
         if not logs.has_rewards:

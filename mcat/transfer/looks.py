@@ -16,12 +16,7 @@ from mcat.types import PolicyFunction
 
 
 class Looks:
-    """An `EpochHook` that runs the episodes by which the translator will be judged in the end.
-
-    Attributes:
-        means: The mean return after each epoch so far.
-        seconds: What that took.
-    """
+    """An `EpochHook` that runs the episodes by which the translator will be judged in the end."""
 
     def __init__(
         self, policy: PolicyFunction, target: Task, config: TransferConfig, workers: int

@@ -50,13 +50,7 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """The logs in those units, and what a policy would do in their states.
-
-    Attributes:
-        rows: The transitions.
-        proposed: `(n, act)`, the policy's actions; None without one.
-        scale: The units.
-    """
+    """The logs in those units, and what a policy, if there is one, would do in their states."""
 
     rows: Batch
     proposed: Tensor | None

@@ -25,14 +25,7 @@ _LOST = "NaN, a fault, or killed on the way"
 
 
 class Machine(Protocol):
-    """Where episodes are run, one after another.
-
-    Attributes:
-        obs: What is seen now.
-        seed: Of the episode that runs.
-        length: Its steps so far.
-        earned: Its rewards so far.
-    """
+    """Where episodes are run, one after another."""
 
     obs: NDArray[np.float64]
     seed: int
@@ -210,11 +203,7 @@ class Live:
 
 
 def require_bounds(name: str, actions: Any, card: Card) -> None:
-    """Refuse a machine on which the largest action is another one than in its logs.
-
-    Raises:
-        UsageError: if its bounds are not those of the card.
-    """
+    """Refuse a machine on which the largest action is another one than in its logs."""
     limits = card.limits
     if limits is None or limits.unit:
         return  # nothing is known of the units but that the logs are scaled to them

@@ -112,10 +112,6 @@ class MetaPolicy(ABC):
 
 
 def require_sizes(sizes: Any, *others: Any) -> None:
-    """Refuse what are no layer widths of a network, and other numbers that are not positive.
-
-    Raises:
-        ValueError: if they are not.
-    """
+    """Refuse what are no layer widths of a network, and other numbers that are not positive."""
     if len(sizes) < 2 or not all(type(n) is int and n > 0 for n in (*sizes, *others)):
         raise ValueError("no sizes")

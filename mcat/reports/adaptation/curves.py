@@ -20,14 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Mean returns after so many real steps.
-
-    Attributes:
-        label: What was done.
-        steps: Real steps.
-        returns: Mean returns then.
-        errors: Their standard errors over episodes; NaN where they are not known.
-    """
+    """Mean returns after so many real steps, and their standard errors over episodes if known."""
 
     label: str
     steps: Array

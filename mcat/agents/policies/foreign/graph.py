@@ -37,11 +37,7 @@ class Memory(NamedTuple):
 
 
 class Graph:
-    """A graph in the making; values are known by their names.
-
-    Attributes:
-        memory: What it remembers.
-    """
+    """A graph in the making; values are known by their names."""
 
     def __init__(self) -> None:
         self.memory: list[Memory] = []

@@ -141,12 +141,7 @@ class _Model:
 
 
 class OnnxPolicy:
-    """A policy without memory: `(n, obs)` gives `(n, act)`, `(obs,)` gives `(act,)`.
-
-    Attributes:
-        metadata: What the file says of itself.
-        sha256: Of its bytes.
-    """
+    """A policy without memory: `(n, obs)` gives `(n, act)`, `(obs,)` gives `(act,)`."""
 
     def __init__(self, model: _Model) -> None:
         self._model = model
