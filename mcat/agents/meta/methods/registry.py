@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mcat.agents.meta.algorithm import Algorithm, TaskSet
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Method:
     """A method of meta-training.
 
@@ -26,66 +26,29 @@ class Method:
         label: What tables and curves call it.
         config: The class of its runs' settings.
         presets: Complete settings under one name.
-        module: Where it is, below `mcat.agents.meta`.
-        algorithm: Its class there.
+        module: Where its class is, below `mcat.agents.meta`; it has the label's name.
     """
 
     label: str
     config: type[RunConfig]
     presets: Mapping[str, RunConfig]
     module: str
-    algorithm: str
 
     def make(self, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Algorithm:
         """The method before its first round; every random draw follows from `seed`."""
-        found = getattr(import_module(f"mcat.agents.meta.{self.module}"), self.algorithm)
+        module = import_module(f"mcat.agents.meta.{self.module}")
+        found = getattr(module, self.label.replace("-", ""))
         made: Algorithm = found.of_run(task_set, config, seed)
         return made
 
 
 METHODS: dict[str, Method] = {
-    "mcat": Method(
-        label="MCAT",
-        config=MetaTrainConfig,
-        presets=PRESETS,
-        module="mcat",
-        algorithm="MCAT",
-    ),
-    "pearl": Method(
-        label="PEARL",
-        config=configs.PEARLRun,
-        presets=presets.PEARL,
-        module="methods.pearl",
-        algorithm="PEARL",
-    ),
-    "mql": Method(
-        label="MQL",
-        config=configs.MQLRun,
-        presets=presets.MQL,
-        module="methods.mql",
-        algorithm="MQL",
-    ),
-    "distral": Method(
-        label="Distral",
-        config=configs.DistralRun,
-        presets=presets.DISTRAL,
-        module="methods.distral",
-        algorithm="Distral",
-    ),
-    "hipbmdp": Method(
-        label="HiP-BMDP",
-        config=configs.HiPBMDPRun,
-        presets=presets.HIPBMDP,
-        module="methods.hipbmdp",
-        algorithm="HiPBMDP",
-    ),
-    "pcgrad": Method(
-        label="PCGrad",
-        config=configs.PCGradRun,
-        presets=presets.PCGRAD,
-        module="methods.pcgrad",
-        algorithm="PCGrad",
-    ),
+    "mcat": Method("MCAT", MetaTrainConfig, PRESETS, "mcat"),
+    "pearl": Method("PEARL", configs.PEARLRun, presets.PEARL, "methods.pearl"),
+    "mql": Method("MQL", configs.MQLRun, presets.MQL, "methods.mql"),
+    "distral": Method("Distral", configs.DistralRun, presets.DISTRAL, "methods.distral"),
+    "hipbmdp": Method("HiP-BMDP", configs.HiPBMDPRun, presets.HIPBMDP, "methods.hipbmdp"),
+    "pcgrad": Method("PCGrad", configs.PCGradRun, presets.PCGRAD, "methods.pcgrad"),
 }
 
 
