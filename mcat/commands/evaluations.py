@@ -31,15 +31,10 @@ Request = dict[str, Any]  # what was asked for, as JSON; how many processes shar
 
 
 class Outcome(NamedTuple):
-    """What a policy earned on one task.
+    """What a policy earned on one task."""
 
-    Attributes:
-        returns: Of its episodes.
-        split: Which of a run's tasks it is: "train" or "test".
-    """
-
-    returns: Returns
-    split: str | None = None
+    returns: Returns  # of its episodes
+    split: str | None = None  # which of a run's tasks it is: "train" or "test"
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""

@@ -26,21 +26,13 @@ HERE = Path()  # --resume without a folder: the one that this command would make
 
 @dataclass(frozen=True)
 class Setting:
-    """An option that is short for a key of the configuration.
+    """An option that is short for a key of the configuration."""
 
-    Attributes:
-        flag: The option.
-        key: The dotted key that it sets.
-        metavar: What it takes; None for a switch.
-        help: What it does.
-        value: What a switch sets the key to.
-    """
-
-    flag: str
-    key: str
-    metavar: str | None
-    help: str
-    value: Any = None
+    flag: str  # the option
+    key: str  # the dotted key that it sets
+    metavar: str | None  # what it takes; None for a switch
+    help: str  # what it does
+    value: Any = None  # what a switch sets the key to
 
     @property
     def name(self) -> str:
@@ -143,19 +135,12 @@ def require_used(chosen: _Learning, preset: _Learning, prefix: str = "") -> None
 
 
 class Idle(NamedTuple):
-    """Settings that change nothing while another one has a certain value.
+    """Settings that change nothing while another one has a certain value."""
 
-    Attributes:
-        key: That other one.
-        value: What it is then.
-        keys: How the dotted names of those begin.
-        why: What is not there, in words.
-    """
-
-    key: str
-    value: Any
-    keys: tuple[str, ...]
-    why: str
+    key: str  # that other one
+    value: Any  # what it is then
+    keys: tuple[str, ...]  # how the dotted names of those begin
+    why: str  # what is not there, in words
 
 
 def require_effect(

@@ -13,19 +13,12 @@ MAX_GAP = 5  # usual steps, or ticks: nobody knows what happened in a longer pau
 
 
 class Pace(NamedTuple):
-    """The steps of a log within its episodes, in seconds.
+    """The steps of a log within its episodes, in seconds."""
 
-    Attributes:
-        short: One in twenty is shorter.
-        usual: Half of them are shorter.
-        long: One in twenty is longer.
-        even: Whether nearly all have the same length, apart from those over missing rows.
-    """
-
-    short: float
-    usual: float
-    long: float
-    even: bool
+    short: float  # one in twenty is shorter
+    usual: float  # half of them are shorter
+    long: float  # one in twenty is longer
+    even: bool  # whether nearly all have the same length, apart from those over missing rows
 
     def __str__(self) -> str:
         if self.even:

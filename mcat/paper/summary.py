@@ -128,25 +128,15 @@ class RowSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The rows of a table that are done.
+    """The rows of a table that are done."""
 
-    Attributes:
-        table: Its name.
-        title: Its heading.
-        preset: How the translators were trained, as the command line says it.
-        seeds: Which of them are in it.
-        episodes: Of each policy.
-        rows: What was found.
-        provenance: Commit, versions and machine of this summary.
-    """
-
-    table: str
-    title: str
-    preset: str
-    seeds: tuple[int, ...]
-    episodes: int
-    rows: tuple[RowSummary, ...]
-    provenance: dict[str, Any]
+    table: str  # its name
+    title: str  # its heading
+    preset: str  # how the translators were trained, as the command line says it
+    seeds: tuple[int, ...]  # which of them are in it
+    episodes: int  # of each policy
+    rows: tuple[RowSummary, ...]  # what was found
+    provenance: dict[str, Any]  # commit, versions and machine of this summary
 
     def over(self, earlier: Summary | None) -> Summary:
         """With the rows, columns and seeds that only an earlier table of the same kind has.

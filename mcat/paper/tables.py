@@ -23,18 +23,14 @@ Numbers = tuple[float, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """What to collect: whose policy, where, with how much noise.
-
-    Attributes:
-        guess: Hand-made maps by which a policy of another machine acts.
-    """
+    """What to collect: whose policy, where, with how much noise."""
 
     name: str
     task: Task
     policy: PolicyOf
     noise: tuple[float, float] = (0.0, 0.0)
     steps: int = STEPS
-    guess: str | None = None
+    guess: str | None = None  # Hand-made maps by which a policy of another machine acts
 
 
 Logs = Callable[[str], tuple[Log, ...]]

@@ -33,23 +33,14 @@ LINE = 300  # characters of its last words
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How the last attempt at a run ended.
+    """How the last attempt at a run ended."""
 
-    Attributes:
-        kind: What the exit code means.
-        code: The exit code; negative for a signal.
-        line: The last line that the run said.
-        killed: Attempts so far that were killed, or whose disk or machine failed.
-        time: When it ended, in seconds of the epoch.
-        attempts: Attempts so far.
-    """
-
-    kind: Kind
-    code: int
-    line: str
-    killed: int
-    time: float
-    attempts: int
+    kind: Kind  # what the exit code means
+    code: int  # the exit code; negative for a signal
+    line: str  # the last line that the run said
+    killed: int  # attempts so far that were killed, or whose disk or machine failed
+    time: float  # when it ended, in seconds of the epoch
+    attempts: int  # attempts so far
 
     def over(self, retries: int) -> bool:
         """Whether there shall be no further attempt."""

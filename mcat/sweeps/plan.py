@@ -72,19 +72,12 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A run as a plan describes it, before it is known what its command makes of that.
+    """A run as a plan describes it, before it is known what its command makes of that."""
 
-    Attributes:
-        variant: Which row of the comparison it belongs to; of an input its name.
-        command: Of mcat.
-        settings: By option or key.
-        axes: The settings that differ from run to run.
-    """
-
-    variant: str
-    command: str
-    settings: Settings
-    axes: tuple[str, ...] = ()
+    variant: str  # which row of the comparison it belongs to; of an input its name
+    command: str  # of mcat
+    settings: Settings  # by option or key
+    axes: tuple[str, ...] = ()  # the settings that differ from run to run
 
     @property
     def needs(self) -> tuple[str, ...]:

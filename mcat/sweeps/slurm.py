@@ -25,19 +25,12 @@ WARNING = 120  # seconds from the signal to the time limit
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
-    """What a site wants to know.
+    """What a site wants to know."""
 
-    Attributes:
-        partition: Where to queue; empty for the site's default.
-        account: Who pays; empty for the user's default.
-        time: Limit of one attempt; empty for the plan's.
-        more: Any other lines of `#SBATCH`, such as `--qos=long`.
-    """
-
-    partition: str = ""
-    account: str = ""
-    time: str = ""
-    more: tuple[str, ...] = ()
+    partition: str = ""  # where to queue; empty for the site's default
+    account: str = ""  # who pays; empty for the user's default
+    time: str = ""  # limit of one attempt; empty for the plan's
+    more: tuple[str, ...] = ()  # any other lines of `#SBATCH`, such as `--qos=long`
 
     def __post_init__(self) -> None:
         for text in (self.partition, self.account, self.time, *self.more):

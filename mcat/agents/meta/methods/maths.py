@@ -123,19 +123,12 @@ def _norm(x: Tensor) -> Tensor:
 
 
 class Propensity(NamedTuple):
-    """A logistic regression that tells old rows from new ones.
+    """A logistic regression that tells old rows from new ones."""
 
-    Attributes:
-        mean: Of the old rows' features.
-        spread: Of the same; 1 where all are equal.
-        weight: Of features in these units.
-        bias: The logit of "old" of a row with the mean features.
-    """
-
-    mean: Tensor
-    spread: Tensor
-    weight: Tensor
-    bias: Tensor
+    mean: Tensor  # of the old rows' features
+    spread: Tensor  # of the same; 1 where all are equal
+    weight: Tensor  # of features in these units
+    bias: Tensor  # the logit of "old" of a row with the mean features
 
     @classmethod
     def fit(cls, new: Tensor, old: Tensor, inverse_penalty: float) -> Propensity:

@@ -20,19 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of meta-training.
+    """A method of meta-training."""
 
-    Attributes:
-        label: What tables and curves call it.
-        config: The class of its runs' settings.
-        presets: Complete settings under one name.
-        module: Where its class is, below `mcat.agents.meta`; it has the label's name.
-    """
-
-    label: str
-    config: type[RunConfig]
-    presets: Mapping[str, RunConfig]
-    module: str
+    label: str  # what tables and curves call it
+    config: type[RunConfig]  # the class of its runs' settings
+    presets: Mapping[str, RunConfig]  # complete settings under one name
+    module: str  # where its class is, below `mcat.agents.meta`; it has the label's name
 
     def make(self, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Algorithm:
         """The method before its first round; every random draw follows from `seed`."""
