@@ -26,23 +26,15 @@ class Inputs:
     """What is known of a machine.
 
     Actions are in [-1, 1] throughout, also those of policies.
-
-    Attributes:
-        logs: What happened on it.
-        log_task: What made the logs; None for a machine that mcat cannot simulate.
-        policy: A policy for it, translated or as it is; None if there is none.
-        plain: The source policy without the translator; None if there is none, or it has other
-            spaces.
-        made_of: Hashes by which logs and policy are known again.
-        card: What its numbers are; None if the logs do not say.
     """
 
-    logs: Episodes
-    log_task: Task | None
-    policy: PolicyFunction | None
+    logs: Episodes  # what happened on it
+    log_task: Task | None  # what made the logs; None for a machine that mcat cannot simulate
+    policy: PolicyFunction | None  # a policy for it, translated or as it is; None if there is none
+    # The source policy without the translator; None if there is none, or it has other spaces.
     plain: PolicyFunction | None
-    made_of: dict[str, str]
-    card: Card | None = None
+    made_of: dict[str, str]  # hashes by which logs and policy are known again
+    card: Card | None = None  # what its numbers are; None if the logs do not say
 
 
 def known_inputs(

@@ -32,24 +32,17 @@ shows progress and raises `StoppedError` when a signal came."""
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """The tasks of a run and how to act in them.
+    """The tasks of a run and how to act in them."""
 
-    Attributes:
-        train: Names of the tasks to learn.
-        test: Names of those that are only looked at.
-        horizon: Steps of an episode at most.
-        delay: Steps between two payments of reward.
-        make: Environments in lockstep for tasks by number, the training tasks first.
-        can_succeed: Whether `info["success"]` says after each step if a task is at its goal.
-    """
-
-    train: tuple[str, ...]
-    test: tuple[str, ...]
+    train: tuple[str, ...]  # names of the tasks to learn
+    test: tuple[str, ...]  # names of those that are only looked at
     observation_size: int
     action_size: int
-    horizon: int
-    delay: int
+    horizon: int  # steps of an episode at most
+    delay: int  # steps between two payments of reward
+    # Environments in lockstep for tasks by number, the training tasks first.
     make: Callable[[Sequence[int]], Lockstep]
+    # Whether `info["success"]` says after each step if a task is at its goal.
     can_succeed: bool = False
 
     @property

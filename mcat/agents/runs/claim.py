@@ -35,19 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Claim:
-    """A run's folder in which nobody else works.
+    """A run's folder in which nobody else works."""
 
-    Attributes:
-        out: The folder.
-        record: What `run.json` shall say.
-        going_on: Whether there is a run to go on with.
-        finished: What `result.json` says, if there is nothing to do: the run is finished, and what
-            it takes to go on is not there, or of a version that did not know all of its settings.
-    """
-
-    out: Path
-    record: dict[str, Any]
-    going_on: bool
+    out: Path  # the folder
+    record: dict[str, Any]  # what `run.json` shall say
+    going_on: bool  # whether there is a run to go on with
+    # What `result.json` says, if there is nothing to do: the run is finished, and what it takes to
+    # go on is not there, or of a version that did not know all of its settings.
     finished: dict[str, Any] | None = None
 
     def write_record(self) -> None:

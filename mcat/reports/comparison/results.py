@@ -23,25 +23,18 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run with its place in the comparison.
+    """A run with its place in the comparison."""
 
-    Attributes:
-        run: What it has written so far.
-        variant: The name of what is compared; the first variant is the reference.
-        state: What has become of it: done, running, failed, diverged or waiting. One that diverged
-            counts as the worst of its family; one that failed is not the method's fault and counts
-            as far as it came.
-        attempts: How often it was started.
-        failure: The last line it said, if it ended badly.
-        where: What else than the family it is compared on, such as "delay 200": variants are
-            compared there by themselves.
-    """
-
-    run: LearningRun
-    variant: str
+    run: LearningRun  # what it has written so far
+    variant: str  # the name of what is compared; the first variant is the reference
+    # What has become of it: done, running, failed, diverged or waiting. One that diverged counts as
+    # the worst of its family; one that failed is not the method's fault and counts as far as it
+    # came.
     state: str = "done"
-    attempts: int = 1
-    failure: str = ""
+    attempts: int = 1  # how often it was started
+    failure: str = ""  # the last line it said, if it ended badly
+    # What else than the family it is compared on, such as "delay 200": variants are compared there
+    # by themselves.
     where: str = ""
 
     @property
