@@ -142,15 +142,11 @@ PRINTED: tuple[Printed, ...] = (
 
 
 class Method(NamedTuple):
-    """Which of the paper's methods a run is.
+    """Which of the paper's methods a run is."""
 
-    Attributes:
-        name: As in `Printed`.
-        same_learner: Whether it learns as the paper does, without credit and, if it is MCAT, by TD3
-            with self-imitation (or, in that ablation, without).
-    """
-
-    name: str
+    name: str  # as in `Printed`
+    # Whether it learns as the paper does, without credit and, if it is MCAT, by TD3 with
+    # self-imitation (or, in that ablation, without).
     same_learner: bool
 
 

@@ -80,18 +80,12 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How well the estimates order the outcomes.
+    """How well the estimates order the outcomes."""
 
-    Attributes:
-        correlation: Spearman's rank correlation; None if there are too few pairs, or no two
-            different ones.
-        interval: 95 % of it when pairs are drawn anew.
-        pairs: How many different pairs of machines there are.
-    """
-
+    # Spearman's rank correlation; None if there are too few pairs, or no two different ones.
     correlation: float | None
-    interval: tuple[float, float] | None
-    pairs: int
+    interval: tuple[float, float] | None  # 95 % of it when pairs are drawn anew
+    pairs: int  # how many different pairs of machines there are
 
 
 def read_cases(folders: Sequence[Path]) -> tuple[list[Case], int]:

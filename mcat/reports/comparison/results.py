@@ -79,34 +79,27 @@ class ComparedRun:
 
 
 class Row(NamedTuple):
-    """What one run earned on one task at its latest evaluation; None is what is not known.
+    """What one run earned on one task at its latest evaluation; None is what is not known."""
 
-    Attributes:
-        sweep: The name of the comparison.
-        earned: Mean return of the episodes, in files `return`. None if the run diverged: what it
-            earned before is no result of it.
-        episodes: Of that evaluation on that task.
-        seconds: That the run had worked until then.
-        cpu_seconds: The same in CPU time; None in runs that did not measure it.
-        success: The part of the episodes that succeeded; None for robots without a goal, and if
-            the run diverged.
-    """
-
-    sweep: str
+    sweep: str  # the name of the comparison
     variant: str
     family: str
     seed: int
     task: str
     split: str
     step: int | None
+    # Mean return of the episodes, in files `return`. None if the run diverged: what it earned
+    # before is no result of it.
     earned: float | None
-    episodes: int | None
-    seconds: float | None
-    cpu_seconds: float | None
+    episodes: int | None  # of that evaluation on that task
+    seconds: float | None  # that the run had worked until then
+    cpu_seconds: float | None  # the same in CPU time; None in runs that did not measure it
     host: str
     commit: str
     attempts: int
     state: str
+    # The part of the episodes that succeeded; None for robots without a goal, and if the run
+    # diverged.
     success: float | None
 
 

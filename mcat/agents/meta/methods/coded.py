@@ -21,13 +21,10 @@ from mcat.types import PolicyFunction
 
 
 class Coded(MultiTask):
-    """A method with one code for each training task and one for all others.
-
-    Attributes:
-        inference: Finds codes in trial episodes, in place of those; None if nothing does.
-    """
+    """A method with one code for each training task and one for all others."""
 
     learner: SAC
+    # Finds codes in trial episodes, in place of those; None if nothing does.
     inference: Inference | None = None
 
     @abstractmethod

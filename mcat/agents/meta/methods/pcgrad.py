@@ -24,12 +24,9 @@ from mcat.agents.sac import SAC
 
 
 class ProjectedSAC(SAC):
-    """SAC on rows by task whose steps are along projected gradients.
+    """SAC on rows by task whose steps are along projected gradients."""
 
-    Attributes:
-        conflicts: Of the latest update, whether gradients of critics or actor disagreed.
-    """
-
+    # Of the latest update, whether gradients of critics or actor disagreed.
     conflicts: Tensor = torch.zeros(())
 
     def descend(self, adam: torch.optim.Adam, losses: Tensor) -> None:
