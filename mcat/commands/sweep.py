@@ -12,6 +12,7 @@ import click
 
 from mcat.commands import sweep_watch
 from mcat.commands.help import Explained, group, json_option, together
+from mcat.commands.options import out_option
 from mcat.errors import McatError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ plan_options = together(
         click.option("--cpus", type=click.IntRange(1), metavar="N",
                      help="Of each run: threads, cores and reservation (default: 1)."),
     ),
-    click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                 help="Where to (default: sweeps/<name>)."),
+    out_option("FOLDER", "Where to (default: sweeps/<name>)."),
 )  # fmt: skip
 
 

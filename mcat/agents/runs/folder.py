@@ -19,8 +19,6 @@ from mcat.progress import Notify, ignore
 from mcat.safe_io import io_errors, new_file, remove_stale_parts
 from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
 
-Row = dict[str, float]
-
 # What taking over a checkpoint raises if it holds something else than it should.
 _MISFITS = (
     KeyError,

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mcat.errors import DataError
 from mcat.reports.learning.runs import read_run
+from mcat.reports.sections import Array
 from mcat.safe_io import is_file, read_json
 from mcat.transfer.baselines import FOLDER, LABELS, LINES_FILE
 
 ADAPTED = "adapted"
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from mcat.reports.comparison.statistics import (
     plain_difference,
     relative_difference,
 )
-from mcat.reports.learning.runs import Array
+from mcat.reports.sections import Array
 
 
 class Scale(NamedTuple):

@@ -15,8 +15,8 @@ from mcat.paper.meta import Printed, yardstick
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.statistics import Band, iqm_band
 from mcat.reports.learning.groups import Group
-from mcat.reports.learning.runs import Array
 from mcat.reports.learning.sections import paper_value
+from mcat.reports.sections import Array
 
 Axis = Literal["step", "cpu"]
 Scores = dict[str, dict[int, float]]  # variant → seed → mean over tasks

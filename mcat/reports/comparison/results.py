@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from mcat.agents.runs.record import RECORD_FILE
 from mcat.reports.learning.groups import group_runs
-from mcat.reports.learning.runs import EMPTY, Array, LearningRun
+from mcat.reports.learning.runs import EMPTY, LearningRun
+from mcat.reports.sections import Array
 from mcat.safe_io import new_file, read_json
 
 CSV_FILE, PARQUET_FILE = "results.csv", "results.parquet"

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from mcat.reports.sections import Array
+
 Strata = Sequence[Array]
 
 FEWEST = 3  # scores of a stratum; two have no spread worth the name

@@ -15,7 +15,8 @@ from mcat.agents.meta.methods.registry import METHODS
 from mcat.agents.runs.record import RunRecord
 from mcat.config import flatten, to_json
 from mcat.errors import MissingInputError, UsageError
-from mcat.reports.learning.runs import Array, LearningRun
+from mcat.reports.learning.runs import LearningRun
+from mcat.reports.sections import Array
 
 # Settings that say how far a run goes and how it is watched, not what it does.
 _NO_PART_OF_THE_METHOD = {
