@@ -162,9 +162,6 @@ def require_same(
         may_change: Keys that may differ.
         defaults: For work that is finished: see `differences`.
         otherwise: What to do instead.
-
-    Raises:
-        UsageError: naming every key that differs, with both values.
     """
     found = differences(old, new, defaults)
     fixed = [line for line in found if line.partition(":")[0] not in may_change]

@@ -16,11 +16,7 @@ def stamp(number: int) -> dict[str, Any]:
 
 
 def require_format(header: Mapping[str, Any], number: int, path: StrPath) -> None:
-    """Refuse a file of any other format than `number`.
-
-    Raises:
-        DataError: it names the mcat that is needed.
-    """
+    """Refuse a file of any other format than `number`."""
     found = header.get("format")
     if found == number and not isinstance(found, bool):
         return

@@ -18,9 +18,6 @@ def on_first_use(package: str) -> Callable[[str], Any]:
     """A `__getattr__` for `package`: finds what it imports `if TYPE_CHECKING`.
 
     That block and `__all__` are all that a package says of its names, and tools check both.
-
-    Args:
-        package: Its `__name__`.
     """
 
     @cache
@@ -39,12 +36,7 @@ def on_first_use(package: str) -> Callable[[str], Any]:
 
 
 def after_import(name: str, act: Callable[[], object]) -> None:
-    """Call `act` once a package is imported, whoever imports it; at once if it is already.
-
-    Args:
-        name: Of the package; nothing happens if nobody imports it.
-        act: What to do then.
-    """
+    """Call `act` once a package is imported, whoever imports it; at once if it is already."""
     if name in sys.modules:
         act()
     else:

@@ -53,23 +53,14 @@ class TakenError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class _Holder:
-    """A process, told from all others.
+    """A process, told from all others."""
 
-    Attributes:
-        host: The name of its machine.
-        boot: Tells one start of a machine from the others; empty if the system has no such thing.
-        space: Where its number counts: a container has numbers of its own.
-        pid: Its number.
-        start: When it began, as numbers are used again; 0 if the system does not say.
-        token: Tells its leases apart.
-    """
-
-    host: str
-    boot: str
-    space: str
-    pid: int
-    start: int
-    token: str
+    host: str  # the name of its machine
+    boot: str  # tells one start of a machine from the others; empty if the system has no such thing
+    space: str  # where its number counts: a container has numbers of its own
+    pid: int  # its number
+    start: int  # when it began, as numbers are used again; 0 if the system does not say
+    token: str  # tells its leases apart
 
     def __post_init__(self) -> None:
         if not 0 < self.pid < 2**31:

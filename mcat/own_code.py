@@ -26,9 +26,6 @@ def require_module(kind: str, name: str) -> None:
     Args:
         kind: What the code shall make, for the message.
         name: `module:function`, or whatever else begins with a module and a colon.
-
-    Raises:
-        UsageError: if it is neither installed nor in the current folder.
     """
     module = name.partition(":")[0].partition(".")[0]
     _look_here()
@@ -40,10 +37,6 @@ def require_module(kind: str, name: str) -> None:
 
 def run_code(kind: str, name: str) -> Any:
     """Call a user's function, without arguments, and return what it returns.
-
-    Args:
-        kind: What it shall make, for messages.
-        name: `module:function`.
 
     Raises:
         UsageError: if there is no such function, or it fails.

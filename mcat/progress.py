@@ -24,13 +24,6 @@ class Progress:
 
     with Progress("collecting", total=100_000, unit="steps") as progress:
         progress.advance(1000, note="return 312")
-
-    Args:
-        description: What is being done.
-        total: How many units there are.
-        unit: What is counted.
-        done: Units finished before (a resumed job).
-        quiet: Show nothing.
     """
 
     def __init__(

@@ -24,9 +24,6 @@ def require_ranges(config: object, **fields: Sequence[str]) -> None:
     Args:
         config: Whose fields they are.
         **fields: The names of those that must be in a range, by its name in `_RANGES`.
-
-    Raises:
-        UsageError: naming the first that is not.
     """
     for kind, names in fields.items():
         holds, words = _RANGES[kind]

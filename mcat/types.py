@@ -28,11 +28,7 @@ class ActsInEpisodes:
     """A policy that acts through its `start_episode()` only."""
 
     def __call__(self, obs: NDArray[Any]) -> NoReturn:
-        """Refuse: what this policy does depends on the episode so far.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse: what this policy does depends on the episode so far."""
         raise UsageError(
             "this policy remembers: act with policy.start_episode(), anew for every episode"
         )
@@ -43,20 +39,14 @@ Act = TypeVar("Act", bound=AnyPolicy | None, covariant=True)
 
 
 class NamedPolicy(NamedTuple, Generic[Act]):
-    """A policy, and how tables and files call it.
-
-    Attributes:
-        name: Its name.
-        act: What acts. To collect, None draws uniformly random actions; to be moved to another
-            machine, None is a policy that was not found.
-        sha256: A hash that tells its weights from others', None if it has none.
-        skipped: Why it is not run, None if it is.
-    """
+    """A policy, and how tables and files call it."""
 
     name: str
+    # What acts. To collect, None draws uniformly random actions; to be moved to another machine,
+    # None is a policy that was not found.
     act: Act
-    sha256: str | None = None
-    skipped: str | None = None
+    sha256: str | None = None  # a hash that tells its weights from others', None if it has none
+    skipped: str | None = None  # why it is not run, None if it is
 
 
 def started(policy: AnyPolicy) -> PolicyFunction:

@@ -9,6 +9,8 @@ Actions are in [-1, 1]. Observations may end with a context.
 
 from __future__ import annotations
 
+import copy
+
 import torch
 
 from mcat.agents.configs import CrossQConfig
@@ -48,8 +50,7 @@ class CrossQ(Learner):
             context_size=context_size,
         )
         critics = self.twins.net
-        deployed = MLP(actor.sizes, 1).requires_grad_(False)
-        deployed.track(actor, 1.0)
+        deployed = copy.deepcopy(actor).requires_grad_(False)
         super().__init__(actor, critics, generator, deployed)
         self.config = config
         rate, betas = config.learning_rate, (config.critic_beta, 0.999)

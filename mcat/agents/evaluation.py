@@ -36,15 +36,10 @@ class Trial(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What came out of episodes in lockstep; row i of each array is episode i.
+    """What came out of episodes in lockstep; row i of each array is episode i."""
 
-    Attributes:
-        returns: Their undiscounted returns.
-        successes: Whether each was at its goal after any of its steps; None for robots without
-            a goal.
-    """
-
-    returns: NDArray[np.float64]
+    returns: NDArray[np.float64]  # their undiscounted returns
+    # Whether each was at its goal after any of its steps; None for robots without a goal.
     successes: NDArray[np.bool_] | None
 
 

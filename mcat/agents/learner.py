@@ -50,16 +50,13 @@ class Imitation(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What one update minimised, still as tensors; the actor's is the latest there was.
-
-    Attributes:
-        gains: By how much the returns of imitated steps exceeded what the critics expected of
-            them, both added up; their next priorities.
-    """
+    """What one update minimised, still as tensors; the actor's is the latest there was."""
 
     critic: Tensor
     actor: Tensor
     imitation: Tensor
+    # By how much the returns of imitated steps exceeded what the critics expected of them, both
+    # added up; their next priorities.
     gains: Tensor
 
 

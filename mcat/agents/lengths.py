@@ -17,11 +17,7 @@ from mcat.errors import UsageError
 
 
 def check_limits(limits: Sequence[int]) -> None:
-    """Refuse limits that make no sense.
-
-    Raises:
-        UsageError: naming them.
-    """
+    """Refuse limits that make no sense."""
     if (
         not 1 <= len(limits) <= 2
         or any(limit < 1 for limit in limits)
@@ -67,14 +63,7 @@ def cut(limits: Sequence[int], *, horizon: int, delay: int, rng: np.random.Gener
 def endless_pieces(
     limits: Sequence[int] | None, *, horizon: int, delay: int, seed: np.random.SeedSequence
 ) -> Iterator[tuple[int, np.random.SeedSequence]]:
-    """Lengths and seeds of episodes: a horizon in all, then another one, for those that end early.
-
-    Args:
-        limits: As `cut` takes them; None for whole episodes.
-        horizon: Steps of a whole episode.
-        delay: Steps between two payments.
-        seed: All lengths and seeds follow from it.
-    """
+    """Lengths and seeds of episodes: a horizon in all, then another for those that end early."""
     rng = None if limits is None else np.random.default_rng(seed.spawn(1)[0])
     lengths = [horizon]
     for again in itertools.count():

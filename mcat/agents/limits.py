@@ -35,14 +35,7 @@ TABLE_BYTES = 20e6  # of one on Meta-World's table
 
 
 def require_bearable(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that no machine could hold.
-
-    Args:
-        settings: Nested or under dotted keys.
-
-    Raises:
-        UsageError: it names the key and its limit.
-    """
+    """Refuse settings that no machine could hold."""
     for key, value in flatten(settings).items():
         items = value if isinstance(value, list | tuple) else [value]
         for end, limit in LIMITS.items():
@@ -53,17 +46,7 @@ def require_bearable(settings: Mapping[str, Any]) -> None:
 
 
 def require_room(task: Task, episodes: int, *, tasks: int = 1, key: str = "episodes") -> None:
-    """Refuse more episodes at once than the machine has memory for.
-
-    Args:
-        task: The task that the episodes are of.
-        episodes: How many episodes of each task there are.
-        tasks: How many such tasks there are.
-        key: The setting that says so.
-
-    Raises:
-        UsageError: it says how many would fit.
-    """
+    """Refuse more episodes at once than the machine has memory for."""
     each = tasks * (TABLE_BYTES if task.on_table else SIMULATION_BYTES)
     memory = _memory()
     if episodes * each > memory:

@@ -84,15 +84,11 @@ class MLP(nn.Module):
     @torch.no_grad()
     def track(self, other: MLP, rate: float) -> None:
         """Move the weights a fraction `rate` of the way to `other`'s (the soft target update)."""
-        torch._foreach_lerp_(list(self.layers), list(other.layers), rate)
+        torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), rate)
 
 
 class Table(nn.Module):
-    """Numbers that are learned as they are, such as a temperature.
-
-    Args:
-        values: What they are at first.
-    """
+    """Numbers that are learned as they are, such as a temperature."""
 
     def __init__(self, values: Tensor) -> None:
         super().__init__()

@@ -18,14 +18,7 @@ from mcat.datasets.views import Episodes
 
 
 class Reader(nn.Module):
-    """A GRU that starts at zero; its last state is the context.
-
-    Args:
-        row: Numbers in a step.
-        history: h, the steps that it reads.
-        memory: Numbers in its state.
-        generator: Draws the initial weights as `torch.nn.GRU` does; None leaves them.
-    """
+    """A GRU that starts at zero; its last state is the context."""
 
     def __init__(
         self, row: int, history: int, memory: int, generator: torch.Generator | None = None
@@ -51,13 +44,7 @@ class Reader(nn.Module):
 
 
 class RecurrentMLP(MLP):
-    """A network of its own reader, which takes observations with windows.
-
-    Args:
-        sizes: Layer widths: state with context first.
-        reader: Makes the contexts.
-        generator: Draws the initial weights; None leaves zeros.
-    """
+    """A network of its own reader, which takes observations with windows."""
 
     def __init__(
         self, sizes: Sequence[int], reader: Reader, generator: torch.Generator | None = None

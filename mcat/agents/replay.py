@@ -33,7 +33,6 @@ class Replay:
         self.seals: list[str] = []  # of all segments, by which they are known again
         self._widths = [obs_size, act_size, 1, obs_size, 1]
         self._rows = np.zeros((capacity, sum(self._widths)), dtype=np.float32)
-        self._actions = slice(obs_size, obs_size + act_size)
 
     def add(
         self,
@@ -64,11 +63,6 @@ class Replay:
     def ends(self) -> bool:
         """Whether an episode in it ended by itself, not by the time limit."""
         return bool(self._rows[: min(self.added, self.capacity), -1].any())
-
-    def latest_actions(self, count: int) -> Floats:
-        """The actions of the last `count` transitions, oldest first."""
-        places = np.arange(self.added - count, self.added) % self.capacity
-        return self._rows[places, self._actions]
 
     def save_segment(self, folder: Path) -> None:
         """Write the newest segment if it is complete; call it after every `add`."""

@@ -31,17 +31,12 @@ FILMED_STEPS = 150  # 6 seconds
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun:
-    """The policy of a run, and some of the tasks it was made for.
-
-    Attributes:
-        tasks: The tasks, by name.
-        splits: "train" or "test", by the same names.
-        adapts: The folder of a run of MQL whose last networks are to be adapted to each task.
-    """
+    """The policy of a run, and some of the tasks it was made for."""
 
     policy: Policy | MetaPolicy
-    tasks: dict[str, Task]
-    splits: dict[str, str]
+    tasks: dict[str, Task]  # the tasks, by name
+    splits: dict[str, str]  # "train" or "test", by the same names
+    # The folder of a run of MQL whose last networks are to be adapted to each task.
     adapts: Path | None = None
 
 
@@ -118,13 +113,7 @@ def evaluate_run(
 
 
 def on_tasks(run: TrainedRun, seed: int, rows: int) -> dict[str, AnyPolicy]:
-    """Who acts on each task: the same, or one that knows by name or by trials which it is.
-
-    Args:
-        run: What `open_run` gave.
-        seed: Of the trials' starts.
-        rows: Episodes in lockstep that each acts in.
-    """
+    """Who acts on each task: the same, or one that knows by name or by trials which it is."""
     policy, names = run.policy, tuple(run.tasks)
     acting: Callable[[Sequence[int], Episodes | None], PolicyFunction]
     if isinstance(policy, CodedPolicy):

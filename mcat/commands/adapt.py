@@ -95,7 +95,7 @@ IN_NO_NAME = ("seed", "steps", "evaluate_every", "evaluation_episodes", "checkpo
                  "Id-v0 or module:Id-v0. It makes no step beyond --steps, and none twice."),
     click.option("--live-arg", "live_args", multiple=True, metavar="NAME=VALUE",
                  help="Keyword argument of it; may be repeated."),
-    task_options(required=False),
+    task_options,
 )  # fmt: skip
 @group(
     "Settings",

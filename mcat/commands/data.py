@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 )
 @group(
     "Where to act",
-    task_options(required=False),
+    task_options,
     click.option("--family", "family_name", metavar="NAME|FILE|MODULE:FUNCTION",
                  help="Collect every task of a family, also one of your own (FILE.toml)."),
     click.option("--split", default="train", show_default=True,

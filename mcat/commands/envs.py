@@ -131,7 +131,7 @@ def _show_robot(robot: Robot, as_json: bool) -> None:
 )
 @click.argument("names", nargs=-1)
 @seed_option
-@task_options(required=False)
+@task_options
 def check(names: tuple[str, ...], seed: int, env: str | None, **options: Any) -> int:
     """Check robots, gymnasium ids, or families: do they keep the promises that training needs?
 
@@ -181,7 +181,7 @@ def _tell(found: Mapping[str, Findings]) -> bool:
 )
 @group(
     "What to picture",
-    task_options(required=False),
+    task_options,
     click.option("--family", "family_name", metavar="NAME|FILE|MODULE:FUNCTION",
                  help="Picture every task of a family side by side."),
     click.option("--gallery", is_flag=True, help="Picture every robot side by side."),

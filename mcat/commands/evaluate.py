@@ -61,7 +61,7 @@ if TYPE_CHECKING:
                  "run; the source's with --translator (default: good; scripted on Meta-World)."),
     translator_options,
 )  # fmt: skip
-@group("The machine", task_options(required=False))
+@group("The machine", task_options)
 @group(
     "Episodes",
     click.option("--episodes", type=click.IntRange(1), metavar="N",

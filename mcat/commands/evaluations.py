@@ -31,15 +31,10 @@ Request = dict[str, Any]  # what was asked for, as JSON; how many processes shar
 
 
 class Outcome(NamedTuple):
-    """What a policy earned on one task.
+    """What a policy earned on one task."""
 
-    Attributes:
-        returns: Of its episodes.
-        split: Which of a run's tasks it is: "train" or "test".
-    """
-
-    returns: Returns
-    split: str | None = None
+    returns: Returns  # of its episodes
+    split: str | None = None  # which of a run's tasks it is: "train" or "test"
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -110,11 +105,6 @@ def run_request(folder: Path, split: str, *, best: bool, episodes: int, seed: in
 class Output:
     """The file that shall hold the outcome; without a path there is none, and nothing to do.
 
-    Args:
-        path: Where it shall be.
-        resume: Whether one of the same request will do.
-        overwrite: Whether another is replaced.
-
     Raises:
         UsageError: if that makes no sense.
     """
@@ -131,9 +121,6 @@ class Output:
     def find(self, ask: Callable[[], Request]) -> list[Outcome] | None:
         """What is in the file if it is there already; None if it is to be made, and can be.
 
-        Args:
-            ask: Gives the request.
-
         Raises:
             UsageError: if it is of another request.
             DataError: if it is damaged or something else.
@@ -148,11 +135,7 @@ class Output:
         return None
 
     def require_unchanged(self) -> None:
-        """Refuse to go on if a policy was replaced since `find`: whose returns would they be?
-
-        Raises:
-            RetryError: as a run that is still learning writes its policy again and again.
-        """
+        """Refuse to go on if a policy was replaced since `find`: whose returns would they be?"""
         if self._ask() != self._request:
             raise RetryError(
                 "the policy was replaced while it was read: run the same command again"

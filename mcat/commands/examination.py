@@ -30,21 +30,13 @@ State = Literal["ok", "missing", "broken"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing about the machine.
+    """One thing about the machine."""
 
-    Attributes:
-        name: What was looked at.
-        state: "ok"; "missing": what `needed_for` names does not work; "broken": nothing does.
-        found: Its version, or what was seen.
-        needed_for: The commands that use it.
-        advice: What to do about it; empty if nothing is wrong.
-    """
-
-    name: str
-    state: State
-    found: str
-    needed_for: str = ""
-    advice: str = ""
+    name: str  # what was looked at
+    state: State  # "ok"; "missing": what `needed_for` names does not work; "broken": nothing does
+    found: str  # its version, or what was seen
+    needed_for: str = ""  # the commands that use it
+    advice: str = ""  # what to do about it; empty if nothing is wrong
 
 
 @dataclass(frozen=True)
@@ -103,11 +95,7 @@ print("drawn by", os.environ.get("MUJOCO_GL", "the screen"))
 
 
 def examine(folder: Path) -> list[Finding]:
-    """Everything that `mcat doctor` looks at.
-
-    Args:
-        folder: Where results shall go.
-    """
+    """Everything that `mcat doctor` looks at."""
     where = Path(mcat.__file__).parent
     return [
         _python(),

@@ -43,7 +43,7 @@ def export() -> None:
     ),
 )
 @click.argument("policy", callback=policy_name)
-@group("A packaged policy", task_options(required=False))
+@group("A packaged policy", task_options)
 @group(
     "On another machine",
     translator_options,

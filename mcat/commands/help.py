@@ -8,16 +8,11 @@ from typing import Any
 import click
 
 Command = Callable[..., Any]
+Option = Callable[[Command], Command]
 
 
 class Explained(click.Command):
-    """A command whose `--help` groups its options and ends with examples.
-
-    Args:
-        *args: As click's own.
-        examples: Command lines, each with a comment if it needs one.
-        **kwargs: As click's own.
-    """
+    """A command whose `--help` groups its options and ends with examples."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -38,13 +33,23 @@ class Explained(click.Command):
                 formatter.write_dl(records)
 
 
-def group(title: str, *options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+def together(*options: Option) -> Option:
+    """Add options that several commands have, in that order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def group(title: str, *options: Option) -> Option:
     """Add options that stand under one heading of the help, in that order."""
 
     def decorate(command: Command) -> Command:
         before = len(getattr(command, "__click_params__", ()))
-        for option in reversed(options):
-            command = option(command)
+        command = together(*options)(command)
         for param in getattr(command, "__click_params__", ())[before:]:  # where click keeps them
             param.help_group = title
         return command

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mcat.commands.help import Option, together
 from mcat.envs.gym_robots import PHYSICS, allow_module, is_gym_id
 from mcat.envs.robots import ROBOTS
 from mcat.envs.tasks import Task
 from mcat.errors import MissingInputError, UsageError, no_name_or_file
-
-Command = Callable[..., Any]
-
 
 # Callbacks of options: what is not there is known before anything heavy is imported.
 
@@ -88,36 +85,19 @@ def _arguments(
     return found or None
 
 
-def task_options(required: bool = True) -> Callable[[Command], Command]:
-    """Adds `--env`, `--env-arg`, `--delay`, `--horizon` and one option per declared parameter."""
-
-    def decorate(command: Command) -> Command:
-        for name, robots in reversed(_owners().items()):
-            command = click.option(
-                f"--{name.replace('_', '-')}", name, metavar="VALUE", help=_help(name, robots)
-            )(command)
-        command = click.option(
-            "--env-arg",
-            multiple=True,
-            callback=_arguments,
-            metavar="KEY=VALUE",
-            help="A keyword argument of gymnasium.make, for an id; may be repeated.",
-        )(command)
-        command = click.option(
-            "--horizon", metavar="STEPS", help="Steps per episode (default: the robot's own)."
-        )(command)
-        command = click.option(
-            "--delay", metavar="STEPS", help="Pay rewards every STEPS steps (default: 1)."
-        )(command)
-        return click.option(
-            "--env",
-            required=required,
-            metavar="ROBOT|ID",
-            help=f"One of {', '.join(ROBOTS)}, or any gymnasium id with Box spaces, such as "
-            "Walker2d-v5 or module:My-v0.",
-        )(command)
-
-    return decorate
+# `--env`, `--env-arg`, `--delay`, `--horizon` and one option per declared parameter.
+task_options = together(
+    click.option("--env", metavar="ROBOT|ID",
+                 help=f"One of {', '.join(ROBOTS)}, or any gymnasium id with Box spaces, such as "
+                 "Walker2d-v5 or module:My-v0."),
+    click.option("--delay", metavar="STEPS", help="Pay rewards every STEPS steps (default: 1)."),
+    click.option("--horizon", metavar="STEPS",
+                 help="Steps per episode (default: the robot's own)."),
+    click.option("--env-arg", multiple=True, callback=_arguments, metavar="KEY=VALUE",
+                 help="A keyword argument of gymnasium.make, for an id; may be repeated."),
+    *(click.option(f"--{name.replace('_', '-')}", name, metavar="VALUE", help=_help(name, robots))
+      for name, robots in _owners().items()),
+)  # fmt: skip
 
 
 def idle_cores() -> int:
@@ -155,7 +135,7 @@ overwrite_option = click.option(
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress.")
 
 
-def out_option(metavar: str, help: str, **more: Any) -> Callable[[Command], Command]:
+def out_option(metavar: str, help: str, **more: Any) -> Option:
     """`--out`: where the result goes."""
     path = click.Path(path_type=Path)
     return click.option("--out", type=path, metavar=metavar, help=help, **more)
@@ -166,21 +146,14 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def translator_options(command: Command) -> Command:
-    """Adds `--translator` and `--from`, with which `--policy` acts on another machine."""
-    command = click.option(
-        "--from",
-        "source",
-        metavar="TASK",
-        help="Which of a translator's several tasks the policy comes from.",
-    )(command)
-    return click.option(
-        "--translator",
-        type=click.Path(path_type=Path),
-        callback=there,
-        metavar="FOLDER",
-        help="What mcat translate wrote: the policy is the source's, its actions are translated.",
-    )(command)
+# With these `--policy` acts on another machine.
+translator_options = together(
+    click.option("--translator", type=click.Path(path_type=Path), callback=there, metavar="FOLDER",
+                 help="What mcat translate wrote: the policy is the source's, its actions are "
+                 "translated."),
+    click.option("--from", "source", metavar="TASK",
+                 help="Which of a translator's several tasks the policy comes from."),
+)  # fmt: skip
 
 
 def require_actor(

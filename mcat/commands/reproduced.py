@@ -20,16 +20,7 @@ RUNS_FOLDER = Path("sweeps")  # as of mcat sweep: runs that are there serve both
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What the command line asks of the runs; None and nothing leave it to the plan.
-
-    Attributes:
-        families: Some of the plan's.
-        preset: In place of the plan's.
-        steps: In place of the plan's.
-        seeds: One run of every variant for each.
-        episodes: Per task of an evaluation.
-        transfer_loss: L_trans.
-    """
+    """What the command line asks of the runs; None and nothing leave it to the plan."""
 
     families: Sequence[str] = ()
     preset: str | None = None
@@ -53,17 +44,7 @@ def reproduce_runs(
     name: str, wishes: Wishes, *, work: Path | None, out: Path, jobs: int | None, start: bool,
     quiet: bool,
 ) -> int:  # fmt: skip
-    """Get the runs of a table done, unless they are, and write it; 1 if some are not.
-
-    Args:
-        name: One of `EXPERIMENTS`.
-        wishes: What to change in its plan.
-        work: Where sweeps are.
-        out: Where the table goes.
-        jobs: Runs at once.
-        start: Whether to start runs at all.
-        quiet: Show no progress.
-    """
+    """Get the runs of a table done, unless they are, and write it; 1 if some are not."""
     from mcat.commands.sweep import get_done
     from mcat.commands.sweep_watch import compared
     from mcat.reports.reproduction.experiment import lines_of, table_of, write_experiment

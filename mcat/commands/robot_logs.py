@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from mcat.commands.help import Explained, group, json_option
+from mcat.commands.help import Explained, group, json_option, together
 from mcat.commands.options import out_option, overwrite_option, there
 from mcat.errors import CannotCreateError, UsageError, counted
 from mcat.safe_io import exists_already, io_errors
 
-Command = Callable[..., Any]
-
-_column_options = (
+_columns = together(
     group(
         "Which columns",
         click.option("--robot", type=click.Path(path_type=Path), callback=there,
@@ -59,12 +56,6 @@ _column_options = (
 )  # fmt: skip
 
 
-def _with_columns(command: Command) -> Command:
-    for options in reversed(_column_options):
-        command = options(command)
-    return command
-
-
 @click.command(
     "import",
     cls=Explained,
@@ -74,7 +65,7 @@ def _with_columns(command: Command) -> Command:
     ),
 )
 @click.argument("files", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@_with_columns
+@_columns
 def import_log(files: tuple[Path, ...], **options: Any) -> None:
     """Make a data set of logs whose columns have names, units and bounds of their own.
 
@@ -94,7 +85,7 @@ def import_log(files: tuple[Path, ...], **options: Any) -> None:
     ),
 )
 @click.argument("files", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@_with_columns
+@_columns
 def repair_log(files: tuple[Path, ...], **options: Any) -> None:
     """Save what can be saved of damaged logs, and say what could not.
 

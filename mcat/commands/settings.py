@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import click
 from click.core import ParameterSource
 
-from mcat.commands.help import Command
+from mcat.commands.help import Option
 from mcat.config import flatten, read_toml, to_toml
 from mcat.errors import UsageError, unknown
 
@@ -26,28 +26,20 @@ HERE = Path()  # --resume without a folder: the one that this command would make
 
 @dataclass(frozen=True)
 class Setting:
-    """An option that is short for a key of the configuration.
+    """An option that is short for a key of the configuration."""
 
-    Attributes:
-        flag: The option.
-        key: The dotted key that it sets.
-        metavar: What it takes; None for a switch.
-        help: What it does.
-        value: What a switch sets the key to.
-    """
-
-    flag: str
-    key: str
-    metavar: str | None
-    help: str
-    value: Any = None
+    flag: str  # the option
+    key: str  # the dotted key that it sets
+    metavar: str | None  # what it takes; None for a switch
+    help: str  # what it does
+    value: Any = None  # what a switch sets the key to
 
     @property
     def name(self) -> str:
         """What click calls it, and the end of the variable that sets it."""
         return self.flag.removeprefix("--").replace("-", "_")
 
-    def option(self) -> Callable[[Command], Command]:
+    def option(self) -> Option:
         """The option, without a default: what is not given stays as the preset has it."""
         if self.metavar is None:
             return click.option(self.flag, self.name, is_flag=True, help=self.help)
@@ -67,12 +59,8 @@ THREADS = Setting(
 )
 
 
-def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
-    """`--config`, `--set` and `--print-config`.
-
-    Args:
-        example: A key and its value, for the help.
-    """
+def layer_options(example: str) -> tuple[Option, ...]:
+    """`--config`, `--set` and `--print-config`, with `example` for the help."""
     return (
         click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
                      help="Settings that differ from the preset's; --print-config shows all."),
@@ -83,12 +71,8 @@ def layer_options(example: str) -> tuple[Callable[[Command], Command], ...]:
     )  # fmt: skip
 
 
-def resume_option(may_change: str) -> Callable[[Command], Command]:
-    """`--resume`, alone or with the folder of a run.
-
-    Args:
-        may_change: Options that go with it.
-    """
+def resume_option(may_change: str) -> Option:
+    """`--resume`, alone or with the folder of a run, and what `may_change` with it."""
     return click.option(
         "--resume", is_flag=False, flag_value=HERE, metavar="[FOLDER]",
         type=click.Path(path_type=Path),
@@ -140,11 +124,7 @@ class _Learning(Protocol):
 
 
 def require_used(chosen: _Learning, preset: _Learning, prefix: str = "") -> None:
-    """Refuse settings of the learner that is not chosen.
-
-    Raises:
-        UsageError: naming them.
-    """
+    """Refuse settings of the learner that is not chosen."""
     for idle in ("crossq", "sac", "td3"):
         if idle == chosen.learner or getattr(chosen, idle, None) == getattr(preset, idle, None):
             continue
@@ -155,19 +135,12 @@ def require_used(chosen: _Learning, preset: _Learning, prefix: str = "") -> None
 
 
 class Idle(NamedTuple):
-    """Settings that change nothing while another one has a certain value.
+    """Settings that change nothing while another one has a certain value."""
 
-    Attributes:
-        key: That other one.
-        value: What it is then.
-        keys: How the dotted names of those begin.
-        why: What is not there, in words.
-    """
-
-    key: str
-    value: Any
-    keys: tuple[str, ...]
-    why: str
+    key: str  # that other one
+    value: Any  # what it is then
+    keys: tuple[str, ...]  # how the dotted names of those begin
+    why: str  # what is not there, in words
 
 
 def require_effect(
@@ -177,18 +150,7 @@ def require_effect(
     usual: Mapping[str, Any],
     ours: Mapping[str, Any],
 ) -> None:
-    """Refuse options that change settings which change nothing; a file may be a complete one.
-
-    Args:
-        context: Of the command.
-        settings: Its options that are settings.
-        rules: When which are idle.
-        usual: The preset's settings, flat.
-        ours: The run's.
-
-    Raises:
-        UsageError: naming the first of them.
-    """
+    """Refuse options that change settings which change nothing; a file may be a complete one."""
     settings = tuple(settings)
     sources = (ParameterSource.ENVIRONMENT, ParameterSource.COMMANDLINE)
     asked = [item for source in sources for item in given(context, settings, source)]
@@ -235,12 +197,6 @@ def changes_on_resume(
 
     What the environment says of other settings was heard when the run began.
 
-    Args:
-        context: Of the command.
-        settings: Its options that are settings.
-        may_change: Keys of those that may be given.
-        harmless: Names of other options that may be given.
-
     Raises:
         UsageError: naming the options that may not.
     """
@@ -270,12 +226,6 @@ def name_parts(
     ignored: Collection[str],
 ) -> list[str]:
     """What tells a run from that of the preset, for the name of its folder.
-
-    Args:
-        settings: Options that have words of their own for it.
-        usual: The preset's settings, flat.
-        ours: The run's.
-        ignored: Keys that make no other experiment, or that the name has already.
 
     Returns:
         A word for each such option, and a hash if settings without one differ too.

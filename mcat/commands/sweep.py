@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcat.commands import sweep_watch
-from mcat.commands.help import Command, Explained, group, json_option
+from mcat.commands.help import Explained, group, json_option, together
+from mcat.commands.options import out_option
 from mcat.errors import McatError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -36,34 +37,29 @@ def sweep() -> None:
     """
 
 
-def plan_options(command: Command) -> Command:
-    """What describes a plan: a file, options, or both."""
-    options: Sequence[Callable[[Command], Command]] = (
-        click.argument("plan", required=False, metavar="[PLAN]"),
-        group(
-            "The plan",
-            click.option("--name", metavar="NAME", help="Of the sweep (default: the plan's)."),
-            click.option("--command", "kind", metavar="COMMAND",
-                         help="What is run: metatrain (default), train, adapt, translate, "
-                         "collect or evaluate."),
-            click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                         help="A setting of all runs, an option's name or a key of "
-                         "--print-config; may be repeated."),
-            click.option("--grid", multiple=True, metavar="KEY=A,B",
-                         help="A setting of which all values are run, such as family=a,b or "
-                         "seed=0-4; may be repeated."),
-            click.option("--variant", "variants", multiple=True, metavar="NAME[: KEY=VALUE,...]",
-                         help="A row of the comparison, such as \"no transfer: "
-                         "mcat.transfer=false\"; may be repeated."),
-            click.option("--cpus", type=click.IntRange(1), metavar="N",
-                         help="Of each run: threads, cores and reservation (default: 1)."),
-        ),
-        click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER",
-                     help="Where to (default: sweeps/<name>)."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+# What describes a plan: a file, options, or both.
+plan_options = together(
+    click.argument("plan", required=False, metavar="[PLAN]"),
+    group(
+        "The plan",
+        click.option("--name", metavar="NAME", help="Of the sweep (default: the plan's)."),
+        click.option("--command", "kind", metavar="COMMAND",
+                     help="What is run: metatrain (default), train, adapt, translate, "
+                     "collect or evaluate."),
+        click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                     help="A setting of all runs, an option's name or a key of "
+                     "--print-config; may be repeated."),
+        click.option("--grid", multiple=True, metavar="KEY=A,B",
+                     help="A setting of which all values are run, such as family=a,b or "
+                     "seed=0-4; may be repeated."),
+        click.option("--variant", "variants", multiple=True, metavar="NAME[: KEY=VALUE,...]",
+                     help="A row of the comparison, such as \"no transfer: "
+                     "mcat.transfer=false\"; may be repeated."),
+        click.option("--cpus", type=click.IntRange(1), metavar="N",
+                     help="Of each run: threads, cores and reservation (default: 1)."),
+    ),
+    out_option("FOLDER", "Where to (default: sweeps/<name>)."),
+)  # fmt: skip
 
 
 @sweep.command(
@@ -161,14 +157,7 @@ def run(
 def get_done(
     made: Sweep, starter: Engine, *, plain: bool = False, quiet: bool = False
 ) -> Sequence[RunState]:
-    """Get every run of a sweep done, or stop when asked to; what has become of them.
-
-    Args:
-        made: The sweep.
-        starter: What starts its runs.
-        plain: Show it as lines, not as a live table.
-        quiet: Show nothing.
-    """
+    """Get every run of a sweep done, or stop when asked to; what has become of them."""
     from mcat.commands.sweep_table import Watcher
     from mcat.interrupts import Interrupts
     from mcat.sweeps.driver import Driver

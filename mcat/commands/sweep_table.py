@@ -138,12 +138,7 @@ def print_states(
 
 
 class Watcher:
-    """Shows the states of runs as they change.
-
-    Args:
-        title: Of the table.
-        plain: Print lines even on a terminal.
-    """
+    """Shows the states of runs as they change."""
 
     def __init__(self, title: str, *, plain: bool = False) -> None:
         self.title = title

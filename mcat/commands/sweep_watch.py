@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mcat.commands.help import Explained, json_option
+from mcat.commands.options import out_option
 from mcat.errors import MissingInputError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -110,12 +111,7 @@ def attempt(folder: Path, name: str) -> int:
     ),
 )
 @click.argument("names", metavar="SWEEP|RUN...", nargs=-1, required=True)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    metavar="FOLDER",
-    help="Where to (default: report in the folder of the sweep, or here).",
-)
+@out_option("FOLDER", "Where to (default: report in the folder of the sweep, or here).")
 @click.option(
     "--labels",
     default="",

@@ -72,7 +72,7 @@ HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
         "mcat train --resume runs/halfcheetah-armature0.1-seed0",
     ),
 )
-@group("What to learn", task_options(required=False))
+@group("What to learn", task_options)
 @group(
     "Settings",
     click.option("--preset", default="fast", show_default=True, metavar="fast|paper",

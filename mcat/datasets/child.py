@@ -43,12 +43,6 @@ PROGRAM = (sys.executable, "-P", "-c",
 def read_in_child(path: StrPath, layout: str, kind: str, *names: str) -> tuple[Arrays, Notes]:
     """What one of `READERS` makes of a file.
 
-    Args:
-        path: The file.
-        layout: The name of the reader.
-        kind: What the file should be, in words.
-        *names: What else the reader is told.
-
     Raises:
         MissingInputError: if the file is not there.
         DataError: if it is refused, or the child crashed or ran out of time or memory.

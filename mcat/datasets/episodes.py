@@ -138,8 +138,6 @@ class EpisodeStore(Episodes):
             actions=actions,
             next_observations=next_observations,
             rewards=rewards,
-            terminals=None,
-            timeouts=None,
             episode_ends=ends,
         )
         columns["terminals"][-1] = terminal

@@ -68,11 +68,6 @@ def assemble(
 ) -> tuple[EpisodeStore, dict[str, Any]]:
     """The store and the metadata of a log.
 
-    Args:
-        path: The file, for messages.
-        arrays: Those of a data set; `time` or `timestamp` may be among them.
-        ignored: What else the file holds.
-
     Raises:
         DataError: if an array is wrong.
     """
@@ -129,12 +124,7 @@ def meaning(name: str) -> tuple[str | None, str]:
 
 
 def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
-    """The rate of a log and what is odd about its time, as metadata.
-
-    Args:
-        time: The time of each row, in seconds.
-        ends: The row after the last of each episode.
-    """
+    """The rate of a log and what is odd about its time, as metadata."""
     if len(time) != ends[-1]:
         raise DataError(f"time has {len(time)} rows but observations has {ends[-1]}")
     with np.errstate(over="ignore"):

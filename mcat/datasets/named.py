@@ -34,27 +34,16 @@ _KINDS = {"rewards": "reward", "terminals": "terminal", "episode_ends": "episode
 
 @dataclass(kw_only=True)
 class RawLog:
-    """The rows of one log, of which nothing has been believed yet.
+    """The rows of one log, of which nothing has been believed yet."""
 
-    Attributes:
-        observations: `(rows, obs)`, float64; so are the others.
-        actions: `(rows, act)`.
-        ends: The row after the last of each episode.
-        card: What the numbers are.
-        time: `(rows,)` in seconds; None if the log does not say.
-        rewards: `(rows,)`, or None.
-        terminals: `(rows,)` of 0 and 1, or None.
-        ignored: Columns that are not read.
-    """
-
-    observations: NDArray[np.float64]
-    actions: NDArray[np.float64]
-    ends: NDArray[np.int64]
-    card: Card
-    time: NDArray[np.float64] | None
-    rewards: NDArray[np.float64] | None
-    terminals: NDArray[np.float64] | None
-    ignored: list[str]
+    observations: NDArray[np.float64]  # `(rows, obs)`, float64; so are the others
+    actions: NDArray[np.float64]  # `(rows, act)`
+    ends: NDArray[np.int64]  # the row after the last of each episode
+    card: Card  # what the numbers are
+    time: NDArray[np.float64] | None  # `(rows,)` in seconds; None if the log does not say
+    rewards: NDArray[np.float64] | None  # `(rows,)`, or None
+    terminals: NDArray[np.float64] | None  # `(rows,)` of 0 and 1, or None
+    ignored: list[str]  # columns that are not read
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:

@@ -13,19 +13,12 @@ MAX_GAP = 5  # usual steps, or ticks: nobody knows what happened in a longer pau
 
 
 class Pace(NamedTuple):
-    """The steps of a log within its episodes, in seconds.
+    """The steps of a log within its episodes, in seconds."""
 
-    Attributes:
-        short: One in twenty is shorter.
-        usual: Half of them are shorter.
-        long: One in twenty is longer.
-        even: Whether nearly all have the same length, apart from those over missing rows.
-    """
-
-    short: float
-    usual: float
-    long: float
-    even: bool
+    short: float  # one in twenty is shorter
+    usual: float  # half of them are shorter
+    long: float  # one in twenty is longer
+    even: bool  # whether nearly all have the same length, apart from those over missing rows
 
     def __str__(self) -> str:
         if self.even:
@@ -37,12 +30,7 @@ class Pace(NamedTuple):
 
 
 def pace_of(time: NDArray[np.float64], ends: NDArray[np.int64]) -> Pace | None:
-    """The steps of a log; None if it never goes on.
-
-    Args:
-        time: Of each row, in seconds.
-        ends: The row after the last of each episode.
-    """
+    """The steps of a log; None if it never goes on."""
     with np.errstate(over="ignore"):
         steps = np.diff(time)
     within = np.ones(len(steps), dtype=np.bool_)

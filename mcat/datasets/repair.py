@@ -17,9 +17,6 @@ def repair(log: RawLog) -> tuple[RawLog, list[str]]:
 
     An episode with a hole becomes two, one before it and one after. Nothing is made up.
 
-    Args:
-        log: What `read_log` read of a damaged file.
-
     Raises:
         DataError: if nothing is left.
     """

@@ -18,10 +18,6 @@ def resample(log: RawLog, rate_hz: float) -> tuple[EpisodeStore, list[str]]:
     its reward the sum, so that neither impulse nor return is lost. Where nothing was logged for
     long, an episode ends and another begins.
 
-    Args:
-        log: Rows in order; its time must run forwards.
-        rate_hz: Ticks a second.
-
     Raises:
         DataError: if it has no time, or one that stands still or runs backwards.
     """

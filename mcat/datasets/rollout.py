@@ -17,20 +17,16 @@ from mcat.types import AnyPolicy, PolicyFunction, started
 
 
 class Taken(NamedTuple):
-    """One step of episodes in lockstep; row i of every array is episode i.
-
-    Attributes:
-        running: Which episodes took part and are sound; the other rows mean nothing.
-        at_goal: Which are at their goal; none of a robot without one.
-    """
+    """One step of episodes in lockstep; row i of every array is episode i."""
 
     observations: NDArray[np.float32]
     actions: NDArray[np.float32]
     rewards: NDArray[np.float32]
     next_observations: NDArray[np.float32]
     terminated: NDArray[np.bool_]
+    # Which episodes took part and are sound; the other rows mean nothing.
     running: NDArray[np.bool_]
-    at_goal: NDArray[np.bool_]
+    at_goal: NDArray[np.bool_]  # which are at their goal; none of a robot without one
 
 
 def roll_out(

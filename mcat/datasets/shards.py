@@ -31,25 +31,15 @@ _SHARD = re.compile(r"shard-\d{5,}\.h5")
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """What there is to know about a shard without reading it again.
+    """What there is to know about a shard without reading it again."""
 
-    Attributes:
-        transitions: How many it holds.
-        episodes: How many it holds.
-        steps: How many transitions the collection was to have in the end.
-        unstable: Episodes that were dropped because their simulation diverged.
-        first_round: Its first round.
-        next_round: The first round after it.
-        last_round_at: How many transitions the collection had when its last round began.
-    """
-
-    transitions: int
-    episodes: int
-    steps: int
-    unstable: int
-    first_round: int
-    next_round: int
-    last_round_at: int
+    transitions: int  # how many it holds
+    episodes: int  # how many it holds
+    steps: int  # how many transitions the collection was to have in the end
+    unstable: int  # episodes that were dropped because their simulation diverged
+    first_round: int  # its first round
+    next_round: int  # the first round after it
+    last_round_at: int  # how many transitions the collection had when its last round began
 
 
 class ShardFolder:

@@ -171,13 +171,6 @@ def declared_bytes(
 ) -> int:
     """How many bytes an array will take, if it is one that may be read.
 
-    Args:
-        name: Of the array, for messages.
-        dataset: The array.
-        dimensions: How many it must have.
-        budget: How many bytes there may still be.
-        file_bytes: The size of the file.
-
     Raises:
         RefusedError: if it is not as it should be.
     """

@@ -170,10 +170,6 @@ def stock_horizon(env_id: str) -> int:
 def inspected(env_id: str, arguments: tuple[tuple[str, str], ...]) -> Robot:
     """The declaration of a robot, found by making it once.
 
-    Args:
-        env_id: A gymnasium id.
-        arguments: As `frozen_arguments` gives them.
-
     Raises:
         UsageError: if it cannot be made, or its spaces are none that mcat can learn in.
     """
@@ -222,10 +218,6 @@ def make_env(task: Task, **kwargs: Any) -> Env:
 
     From the inside out: the id with its arguments, the time limit, changed physics, dead motors, a
     guard against MuJoCo's silent restarts, the scale of the actions, delayed rewards.
-
-    Args:
-        task: A task whose robot is a gymnasium id.
-        **kwargs: Such as `render_mode`, for `gymnasium.make`.
     """
     from gymnasium.wrappers import FlattenObservation, RescaleAction
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mcat.envs.simulation import Array, checked_actions
 from mcat.envs.tasks import Task
-from mcat.envs.vector import TaskVectorEnv
+from mcat.envs.vector import TaskVectorEnv, require_equal_spaces
 from mcat.errors import UsageError, short
 
 LARGEST_REWARD = 1e10  # beyond it a simulation counts as diverged, as MuJoCo's states do
@@ -66,10 +66,7 @@ def lockstep(tasks: Sequence[Task], workers: int = 1) -> Lockstep:
     """
     if all(task.own for task in tasks):
         return cast(Lockstep, TaskVectorEnv(tasks, workers=workers))
-    sizes = {(t.spec.observation_size, t.spec.action_size): t.label() for t in tasks}
-    if len(sizes) > 1:
-        listed = ", ".join(f"{name} {size}" for size, name in sizes.items())
-        raise UsageError(f"tasks stepped together need equal spaces, got {listed}")
+    require_equal_spaces(tasks)
     succeeds = all(task.spec.can_succeed for task in tasks)
     return AnyRobots(
         [task.make() for task in tasks], max(t.horizon for t in tasks), succeeds=succeeds
@@ -102,11 +99,7 @@ def in_lockstep(env: Any, horizon: int | None = None) -> Lockstep:
 
 
 def require_rows(env: Lockstep, rows: int, horizon: int, sizes: tuple[int, int]) -> None:
-    """Refuse what does not fit: other rows or another horizon, observations or actions.
-
-    Raises:
-        UsageError: naming both.
-    """
+    """Refuse what does not fit: other rows or another horizon, observations or actions."""
     spaces = env.single_observation_space.shape, env.single_action_space.shape
     found, wanted = (env.num_envs, env.horizon, *spaces), (rows, horizon, *((n,) for n in sizes))
     if found != wanted:

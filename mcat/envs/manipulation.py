@@ -27,19 +27,15 @@ MAX_DRAWS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class _Item:
-    """The thing a task moves: where Meta-World reads its position and orientation from.
+    """The thing a task moves: where Meta-World reads its position and orientation from."""
 
-    Attributes:
-        position: Kind and name of the model element whose `xpos` counts.
-        rotation: The element whose `xmat` counts; None where Meta-World reports four zeros.
-        offset: Added to the position.
-        flat: Compare with the goal in xy only: a drawer's handle is 5 cm above its goal, so in
-            3-D it would never arrive.
-    """
-
+    # Kind and name of the model element whose `xpos` counts.
     position: tuple[str, str] = ("body", "obj")
+    # The element whose `xmat` counts; None where Meta-World reports four zeros.
     rotation: tuple[str, str] | None = ("geom", "objGeom")
-    offset: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    offset: tuple[float, float, float] = (0.0, 0.0, 0.0)  # added to the position
+    # Compare with the goal in xy only: a drawer's handle is 5 cm above its goal, so in 3-D it would
+    # never arrive.
     flat: bool = False
 
 
@@ -214,9 +210,6 @@ class HandReach(Manipulation):
     """Reach as Appendix E has it: the state is where the hand is, the action where it moves.
 
     The fingers get 0, as Meta-World's script gives them, and nobody is shown the goal.
-
-    Args:
-        **parameters: Those of `Manipulation`.
     """
 
     def __init__(self, **parameters: Any) -> None:

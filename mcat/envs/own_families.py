@@ -33,9 +33,6 @@ _WORDS = ("delay", "horizon", "arguments", "test", "name", "title", "note")  # b
 def own_family(name: str) -> Family | None:
     """The family in a file, or that a user's function returns; None if the name is neither's.
 
-    Args:
-        name: A TOML file, or `module:function`, which is run.
-
     Raises:
         MissingInputError: if it is a file that is not there.
         DataError: if the file does not describe one.

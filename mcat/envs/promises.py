@@ -28,30 +28,20 @@ Env = gym.Env[Any, Any]
 
 @dataclass
 class Findings:
-    """What was found out about a task or a family.
+    """What was found out about a task or a family."""
 
-    Attributes:
-        problems: What must be mended, a line each.
-        notes: What is good to know.
-    """
-
-    problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # what must be mended, a line each
+    notes: list[str] = field(default_factory=list)  # what is good to know
 
 
 @dataclass
 class Walk:
-    """The beginning of an episode under random actions.
-
-    Attributes:
-        ended: Whether it ended by itself.
-        cut: Whether a time limit cut it.
-    """
+    """The beginning of an episode under random actions."""
 
     observations: list[NDArray[Any]]
     rewards: list[float]
-    ended: bool = False
-    cut: bool = False
+    ended: bool = False  # whether it ended by itself
+    cut: bool = False  # whether a time limit cut it
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mcat.envs.gym_robots import (
@@ -252,13 +252,10 @@ class Family:
 
     def replace(self, **changes: Any) -> Family:
         """The same family with every task changed, as in `family.replace(delay=1)`."""
-        return Family.from_dict(
-            {
-                **self.to_dict(),
-                "train": [task.replace(**changes).to_dict() for task in self.train],
-                "test": [task.replace(**changes).to_dict() for task in self.test],
-            }
+        train, test = (
+            tuple(task.replace(**changes) for task in tasks) for tasks in (self.train, self.test)
         )
+        return replace(self, train=train, test=test)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types; `from_dict` is the inverse."""

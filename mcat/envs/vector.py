@@ -61,10 +61,7 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         self.tasks = tuple(tasks)
         if not self.tasks:
             raise UsageError("TaskVectorEnv needs at least one task")
-        shapes = {(t.spec.observation_size, t.spec.action_size): t.label() for t in self.tasks}
-        if len(shapes) > 1:
-            listed = ", ".join(f"{name} {shape}" for shape, name in shapes.items())
-            raise UsageError(f"tasks stepped together need equal spaces, got {listed}")
+        require_equal_spaces(self.tasks)
         if workers < 1:
             raise UsageError(f"workers must be 1 or more, got {workers}")
         self._autoreset = _mode(autoreset_mode)
@@ -281,6 +278,14 @@ class TaskVectorEnv(VectorEnv[Any, Any, Any]):
         """End the workers."""
         for worker in self._workers:
             worker.close()
+
+
+def require_equal_spaces(tasks: Sequence[Task]) -> None:
+    """Refuse tasks that cannot be rows of one array."""
+    sizes = {(t.spec.observation_size, t.spec.action_size): t.label() for t in tasks}
+    if len(sizes) > 1:
+        listed = ", ".join(f"{name} {size}" for size, name in sizes.items())
+        raise UsageError(f"tasks stepped together need equal spaces, got {listed}")
 
 
 def make_vector(

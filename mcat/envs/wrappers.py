@@ -273,9 +273,6 @@ class StabilityGuard(_Bound, RecordConstructorArgs):
     `info["unstable"] = True` and what happened in `info["fault"]`, such as "BADQACC@dof 3". The
     same follows a reward that is not finite or beyond 1e10. Actions of a wrong shape or with NaN
     or infinite values raise `UsageError`.
-
-    Args:
-        env: A MuJoCo environment.
     """
 
     _parts = ("_data", "_warnings")

@@ -10,25 +10,16 @@ TRAIN_SUCCESS, TEST_SUCCESS = "eval/success/train", "eval/success/test"
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A table or figure that is made from runs of `mcat metatrain`.
+    """A table or figure that is made from runs of `mcat metatrain`."""
 
-    Attributes:
-        title: What it is in the paper.
-        plan: The plan of `mcat sweep` that has its runs.
-        steps: After how many the paper looks at them; None where it does not say.
-        columns: What it prints, as columns of a run's metrics.
-        variants: In place of the plan's own, as `mcat sweep --variant` takes them.
-        imitates: Whether it is about self-imitation, which not all presets have.
-        contexts: Whether it has a picture of contexts.
-    """
-
-    title: str
-    plan: str
-    steps: int | None
-    columns: tuple[str, ...] = (TEST, TRAIN)
+    title: str  # what it is in the paper
+    plan: str  # the plan of `mcat sweep` that has its runs
+    steps: int | None  # after how many the paper looks at them; None where it does not say
+    columns: tuple[str, ...] = (TEST, TRAIN)  # what it prints, as columns of a run's metrics
+    # In place of the plan's own, as `mcat sweep --variant` takes them.
     variants: tuple[str, ...] = ()
-    imitates: bool = False
-    contexts: bool = False
+    imitates: bool = False  # whether it is about self-imitation, which not all presets have
+    contexts: bool = False  # whether it has a picture of contexts
 
 
 EXPERIMENTS = {

@@ -28,27 +28,16 @@ Number = float | tuple[float, float]  # a mean, with what is behind its ± where
 
 
 class Printed(NamedTuple):
-    """A number of the paper, and the setting that it is of.
+    """A number of the paper, and the setting that it is of."""
 
-    Attributes:
-        where: The table.
-        method: As the paper calls it.
-        family: The tasks, by our name.
-        delay: Steps between two payments; None for the family's own.
-        steps: After how many.
-        column: `TRAIN`, `TEST`, `TRAIN_SUCCESS` or `TEST_SUCCESS`.
-        mean: Over three runs; of a success rate a part of 1.
-        error: Its standard error, None where none is printed.
-    """
-
-    where: str
-    method: str
-    family: str
-    delay: int | None
-    steps: int
-    column: str
-    mean: float
-    error: float | None
+    where: str  # the table
+    method: str  # as the paper calls it
+    family: str  # the tasks, by our name
+    delay: int | None  # steps between two payments; None for the family's own
+    steps: int  # after how many
+    column: str  # `TRAIN`, `TEST`, `TRAIN_SUCCESS` or `TEST_SUCCESS`
+    mean: float  # over three runs; of a success rate a part of 1
+    error: float | None  # its standard error, None where none is printed
 
 
 _FIVE = ("hopper-size", "halfcheetah-armature", "halfcheetah-mass", "ant-damping", "ant-cripple")
@@ -153,15 +142,11 @@ PRINTED: tuple[Printed, ...] = (
 
 
 class Method(NamedTuple):
-    """Which of the paper's methods a run is.
+    """Which of the paper's methods a run is."""
 
-    Attributes:
-        name: As in `Printed`.
-        same_learner: Whether it learns as the paper does, without credit and, if it is MCAT, by TD3
-            with self-imitation (or, in that ablation, without).
-    """
-
-    name: str
+    name: str  # as in `Printed`
+    # Whether it learns as the paper does, without credit and, if it is MCAT, by TD3 with
+    # self-imitation (or, in that ablation, without).
     same_learner: bool
 
 

@@ -85,26 +85,18 @@ def _cells(values: NDArray[np.float64]) -> Cells:
 
 @dataclass(frozen=True, kw_only=True)
 class RowSummary:
-    """One row of a table, or one heat map.
+    """One row of a table, or one heat map."""
 
-    Attributes:
-        name: The row's.
-        printed: The paper's numbers by column.
-        cells: Ours by column; empty for heat maps.
-        matrices: Every seed's heat map; empty for rows of pairs.
-        paths: Of the first seed of our method where the hand went: label → episodes → positions;
-            Meta-World's pairs only.
-        seconds: What a translator of each method took, without trying it while it was trained.
-        commits: The code that made them.
-    """
-
-    name: str
-    printed: dict[str, Numbers]
-    cells: dict[str, Cell]
-    matrices: tuple[ReturnMatrix, ...]
+    name: str  # the row's
+    printed: dict[str, Numbers]  # the paper's numbers by column
+    cells: dict[str, Cell]  # ours by column; empty for heat maps
+    matrices: tuple[ReturnMatrix, ...]  # every seed's heat map; empty for rows of pairs
+    # Of the first seed of our method where the hand went: label → episodes → positions; Meta-
+    # World's pairs only.
     paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
+    # What a translator of each method took, without trying it while it was trained.
     seconds: dict[str, float]
-    commits: tuple[str, ...]
+    commits: tuple[str, ...]  # the code that made them
 
     def over(self, earlier: RowSummary) -> RowSummary:
         """With what only an earlier table has."""
@@ -128,25 +120,15 @@ class RowSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """The rows of a table that are done.
+    """The rows of a table that are done."""
 
-    Attributes:
-        table: Its name.
-        title: Its heading.
-        preset: How the translators were trained, as the command line says it.
-        seeds: Which of them are in it.
-        episodes: Of each policy.
-        rows: What was found.
-        provenance: Commit, versions and machine of this summary.
-    """
-
-    table: str
-    title: str
-    preset: str
-    seeds: tuple[int, ...]
-    episodes: int
-    rows: tuple[RowSummary, ...]
-    provenance: dict[str, Any]
+    table: str  # its name
+    title: str  # its heading
+    preset: str  # how the translators were trained, as the command line says it
+    seeds: tuple[int, ...]  # which of them are in it
+    episodes: int  # of each policy
+    rows: tuple[RowSummary, ...]  # what was found
+    provenance: dict[str, Any]  # commit, versions and machine of this summary
 
     def over(self, earlier: Summary | None) -> Summary:
         """With the rows, columns and seeds that only an earlier table of the same kind has.

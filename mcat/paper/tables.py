@@ -23,18 +23,14 @@ Numbers = tuple[float, float | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """What to collect: whose policy, where, with how much noise.
-
-    Attributes:
-        guess: Hand-made maps by which a policy of another machine acts.
-    """
+    """What to collect: whose policy, where, with how much noise."""
 
     name: str
     task: Task
     policy: PolicyOf
     noise: tuple[float, float] = (0.0, 0.0)
     steps: int = STEPS
-    guess: str | None = None
+    guess: str | None = None  # Hand-made maps by which a policy of another machine acts
 
 
 Logs = Callable[[str], tuple[Log, ...]]
@@ -46,28 +42,19 @@ def _none(preset: str) -> tuple[Log, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One line of a table, or one heat map.
+    """One line of a table, or one heat map."""
 
-    Attributes:
-        name: For the command line.
-        sources: Logs of the source under a preset.
-        targets: Logs of the target.
-        tasks: In place of both, logs of several tasks.
-        policy: The policy to transfer; None for each task's own good one.
-        methods: What is compared: ours, cycle, reward-aware (ours with L_trans,r), and those of
-            `ALTERNATIVES`.
-        printed: The paper's numbers: (mean, standard error) by column.
-        map: First guess for machines with other spaces or rewards.
-    """
-
-    name: str
-    sources: Logs = _none
-    targets: Logs = _none
-    tasks: Logs = _none
-    policy: PolicyOf | None = None
+    name: str  # for the command line
+    sources: Logs = _none  # logs of the source under a preset
+    targets: Logs = _none  # logs of the target
+    tasks: Logs = _none  # in place of both, logs of several tasks
+    policy: PolicyOf | None = None  # the policy to transfer; None for each task's own good one
+    # What is compared: ours, cycle, reward-aware (ours with L_trans,r), and those of
+    # `ALTERNATIVES`.
     methods: tuple[str, ...] = ("ours", "cycle")
+    # The paper's numbers: (mean, standard error) by column.
     printed: dict[str, Numbers] = field(default_factory=dict)
-    map: str | None = None
+    map: str | None = None  # first guess for machines with other spaces or rewards
 
     @property
     def pair(self) -> bool:

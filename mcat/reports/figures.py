@@ -10,15 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from numpy.typing import NDArray
 
-from mcat.reports.sections import share
-
-Array = NDArray[np.float64]
-
+from mcat.reports.sections import Array, share
 
 _WIDTH = 8.4  # inches
-
 
 # Okabe and Ito's colours, told apart by the colour-blind; each stands for one thing everywhere.
 GREY, ORANGE, BLUE, GREEN = "#8C8C8C", "#D55E00", "#0072B2", "#009E73"

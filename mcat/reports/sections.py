@@ -16,21 +16,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One part of the report.
+    """One part of the report."""
 
-    Attributes:
-        name: Of its picture.
-        title: The question it answers.
-        reading: How to read it, in a sentence or two.
-        finding: What it shows here, the title of its picture.
-        rows: The same as numbers, the heading first.
-    """
-
-    name: str
-    title: str
-    reading: str
-    finding: str
-    rows: Rows
+    name: str  # of its picture
+    title: str  # the question it answers
+    reading: str  # how to read it, in a sentence or two
+    finding: str  # what it shows here, the title of its picture
+    rows: Rows  # the same as numbers, the heading first
 
 
 def number(value: float) -> str:

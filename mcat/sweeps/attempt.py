@@ -110,13 +110,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def attempt(folder: Path, name: str, asked_to_stop: Callable[[], bool] = lambda: False) -> Ending:
-    """One attempt from start to end, as an engine on another machine makes it.
-
-    Args:
-        folder: Of the sweep.
-        name: Of the run.
-        asked_to_stop: Polled; the run is asked to save and end once it is true.
-    """
+    """One attempt from start to end, or until asked to stop, as an engine elsewhere makes it."""
     sweep = open_sweep(folder)
     run = sweep.run(name)
     if is_made(sweep, run):

@@ -28,10 +28,6 @@ def copy_finished(sweep: Sweep, folder: Path) -> list[str]:
     sweep itself, and a copy of a copy is one as well. A run's last file is copied last, so that
     what is there counts as finished only once it is whole.
 
-    Args:
-        sweep: What to copy of; its runs may be under way.
-        folder: Where to: new, or an earlier copy.
-
     Returns:
         The names of the runs that were copied now.
 

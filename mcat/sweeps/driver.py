@@ -48,13 +48,7 @@ class Engine(Protocol):
 
 
 class Driver:
-    """Starts what is to be started until every run has ended, or somebody asks to stop.
-
-    Args:
-        sweep: Whose runs.
-        engine: What starts them.
-        watch: Shown the states now and then.
-    """
+    """Starts what is to be started until every run has ended, or somebody asks to stop."""
 
     def __init__(self, sweep: Sweep, engine: Engine, watch: Watch) -> None:
         self.sweep, self.engine, self.watch = sweep, engine, watch
@@ -147,11 +141,7 @@ def wanted_again(sweep: Sweep) -> None:
 
 
 def stop_runs(sweep: Sweep, names: Sequence[str]) -> list[str]:
-    """Ask runs to save and end, and keep drivers from starting them again until the next `run`.
-
-    Args:
-        sweep: Whose runs.
-        names: Which; none for all that are not done.
+    """Ask runs, or all, to save and end, and keep drivers from starting them until the next `run`.
 
     Returns:
         The names of those that were running.

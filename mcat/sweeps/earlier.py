@@ -26,11 +26,6 @@ def with_earlier_names(
     know have their defaults. One that is unfinished cannot go on in another version: it is left
     where it is, and begun again.
 
-    Args:
-        runs: What a plan makes, inputs first.
-        folder: Of its sweep; there may be none yet.
-        commands: What knows the defaults.
-
     Raises:
         DataError: if the sweep that is there is damaged.
     """

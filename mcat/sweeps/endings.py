@@ -33,23 +33,14 @@ LINE = 300  # characters of its last words
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How the last attempt at a run ended.
+    """How the last attempt at a run ended."""
 
-    Attributes:
-        kind: What the exit code means.
-        code: The exit code; negative for a signal.
-        line: The last line that the run said.
-        killed: Attempts so far that were killed, or whose disk or machine failed.
-        time: When it ended, in seconds of the epoch.
-        attempts: Attempts so far.
-    """
-
-    kind: Kind
-    code: int
-    line: str
-    killed: int
-    time: float
-    attempts: int
+    kind: Kind  # what the exit code means
+    code: int  # the exit code; negative for a signal
+    line: str  # the last line that the run said
+    killed: int  # attempts so far that were killed, or whose disk or machine failed
+    time: float  # when it ended, in seconds of the epoch
+    attempts: int  # attempts so far
 
     def over(self, retries: int) -> bool:
         """Whether there shall be no further attempt."""
@@ -66,13 +57,7 @@ class Ending:
 
 
 def kind_of(code: int, *, made: bool, busy: bool) -> Kind:
-    """What an exit code means.
-
-    Args:
-        code: As `subprocess` gives it.
-        made: Whether the run has made what it should.
-        busy: Whether somebody else is at work on it.
-    """
+    """What an exit code means for a run that has, or has not, made what it should."""
     kind = _KINDS.get(code, "killed")
     if kind == "done" and not made:
         return "killed"

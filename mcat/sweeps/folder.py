@@ -36,15 +36,7 @@ _FOLDERS = ("runs", "inputs", "logs", "endings", "locks", "stops")
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep that has a folder.
-
-    Attributes:
-        folder: Where it is.
-        name: What it is called.
-        runs: All of them, inputs first.
-        resources: What one run takes.
-        made_by: Command, commit and versions that planned it.
-    """
+    """A sweep that has a folder."""
 
     folder: Path
     name: str
@@ -96,12 +88,6 @@ def create_sweep(plan: Plan, text: str, runs: Sequence[PlannedRun], folder: Path
 
     What runs made stays, whatever the plan says now: points that are no longer in it are left
     alone.
-
-    Args:
-        plan: What it says.
-        text: The same as TOML, to be kept as it was given.
-        runs: Its runs.
-        folder: Where to.
     """
     from mcat.provenance import provenance  # here because whoever only looks would wait for it
 

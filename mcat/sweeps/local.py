@@ -13,12 +13,7 @@ from mcat.sweeps.state import RunState
 
 
 class LocalEngine:
-    """An `Engine` of child processes, which live on if the driver dies.
-
-    Args:
-        sweep: Whose runs.
-        jobs: How many at once; None for as many as there are cores for.
-    """
+    """An `Engine` of child processes, which live on if the driver dies; by default one a core."""
 
     def __init__(self, sweep: Sweep, jobs: int | None = None) -> None:
         self.sweep = sweep

@@ -46,13 +46,7 @@ def require_listening(address: str | None) -> None:
 
 
 class RayEngine:
-    """An `Engine` of Ray tasks; when the driver dies, Ray ends them.
-
-    Args:
-        sweep: Whose runs.
-        jobs: How many at once; None for as many as Ray has cores for.
-        address: Of a cluster; None starts one on this machine.
-    """
+    """An `Engine` of Ray tasks; when the driver dies, Ray ends them. No address: a new cluster."""
 
     def __init__(self, sweep: Sweep, jobs: int | None = None, address: str | None = None) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

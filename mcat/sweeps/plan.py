@@ -41,18 +41,13 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one run takes.
+    """What one run takes."""
 
-    Attributes:
-        cpus: Threads, cores that it is kept on and cores that are reserved for it: one number.
-        memory: What Slurm and Ray reserve, such as "3GB".
-        retries: How often a run that was killed, or whose disk failed, is started again.
-        time: Slurm's limit of one attempt, such as "4:00:00"; the run goes on after it.
-    """
-
+    # Threads, cores that it is kept on and cores that are reserved for it: one number.
     cpus: int = 1
-    memory: str = "3GB"
-    retries: int = 3
+    memory: str = "3GB"  # what Slurm and Ray reserve, such as "3GB"
+    retries: int = 3  # how often a run that was killed, or whose disk failed, is started again
+    # Slurm's limit of one attempt, such as "4:00:00"; the run goes on after it.
     time: str = "4:00:00"
 
     def __post_init__(self) -> None:
@@ -72,19 +67,12 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A run as a plan describes it, before it is known what its command makes of that.
+    """A run as a plan describes it, before it is known what its command makes of that."""
 
-    Attributes:
-        variant: Which row of the comparison it belongs to; of an input its name.
-        command: Of mcat.
-        settings: By option or key.
-        axes: The settings that differ from run to run.
-    """
-
-    variant: str
-    command: str
-    settings: Settings
-    axes: tuple[str, ...] = ()
+    variant: str  # which row of the comparison it belongs to; of an input its name
+    command: str  # of mcat
+    settings: Settings  # by option or key
+    axes: tuple[str, ...] = ()  # the settings that differ from run to run
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -94,25 +82,16 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a plan says, as it was given.
+    """What a plan says, as it was given."""
 
-    Attributes:
-        name: Of the sweep.
-        command: What the runs are of.
-        variants: Names and their settings, in the order of the report.
-        common: Settings of all runs.
-        grid: Settings of which every combination is run.
-        inputs: What is made once, by name.
-        resources: What one run takes.
-    """
-
-    name: str
-    command: str = "metatrain"
+    name: str  # of the sweep
+    command: str = "metatrain"  # what the runs are of
+    # Names and their settings, in the order of the report.
     variants: tuple[tuple[str, Settings], ...] = (("all", {}),)
-    common: Settings
-    grid: dict[str, tuple[Any, ...]]
-    inputs: dict[str, Point]
-    resources: Resources = Resources()
+    common: Settings  # settings of all runs
+    grid: dict[str, tuple[Any, ...]]  # settings of which every combination is run
+    inputs: dict[str, Point]  # what is made once, by name
+    resources: Resources = Resources()  # what one run takes
 
     def points(self) -> list[Point]:
         """Every run: variants change before the grid's last axis does."""

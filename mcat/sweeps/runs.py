@@ -41,29 +41,17 @@ class Interpreter(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
-    """One run of a sweep.
+    """One run of a sweep."""
 
-    Attributes:
-        name: Of its folder, its log and its lock.
-        variant: Which row of the comparison it belongs to; empty for an input.
-        command: Of mcat.
-        arguments: The command line, without where to write and how loudly.
-        out: What it makes, in the folder of the sweep.
-        steps: How many it shall have made; None where the command counts none.
-        needs: The names of the runs whose results it takes.
-        config: What the command makes of its arguments.
-        where: What it is tried with, apart from family and seed, such as "delay 200".
-    """
-
-    name: str
-    variant: str
-    command: str
-    arguments: tuple[str, ...]
-    out: str
-    steps: int | None
-    needs: tuple[str, ...]
-    config: dict[str, Any]
-    where: str = ""
+    name: str  # of its folder, its log and its lock
+    variant: str  # which row of the comparison it belongs to; empty for an input
+    command: str  # of mcat
+    arguments: tuple[str, ...]  # the command line, without where to write and how loudly
+    out: str  # what it makes, in the folder of the sweep
+    steps: int | None  # how many it shall have made; None where the command counts none
+    needs: tuple[str, ...]  # the names of the runs whose results it takes
+    config: dict[str, Any]  # what the command makes of its arguments
+    where: str = ""  # what it is tried with, apart from family and seed, such as "delay 200"
 
     def command_line(self, folder: Path, cpus: int) -> list[str]:
         """What to start: it begins the run, goes on with it or finds it done."""

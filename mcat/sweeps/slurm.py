@@ -25,19 +25,12 @@ WARNING = 120  # seconds from the signal to the time limit
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
-    """What a site wants to know.
+    """What a site wants to know."""
 
-    Attributes:
-        partition: Where to queue; empty for the site's default.
-        account: Who pays; empty for the user's default.
-        time: Limit of one attempt; empty for the plan's.
-        more: Any other lines of `#SBATCH`, such as `--qos=long`.
-    """
-
-    partition: str = ""
-    account: str = ""
-    time: str = ""
-    more: tuple[str, ...] = ()
+    partition: str = ""  # where to queue; empty for the site's default
+    account: str = ""  # who pays; empty for the user's default
+    time: str = ""  # limit of one attempt; empty for the plan's
+    more: tuple[str, ...] = ()  # any other lines of `#SBATCH`, such as `--qos=long`
 
     def __post_init__(self) -> None:
         for text in (self.partition, self.account, self.time, *self.more):
@@ -54,14 +47,7 @@ def job_name(sweep: Sweep, run: PlannedRun) -> str:
 
 
 def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions, after: Sequence[str] = ()) -> str:
-    """The script of a run's job.
-
-    Args:
-        sweep: Where it belongs.
-        run: Which.
-        options: What the site wants to know.
-        after: Numbers of jobs that must have ended well before it.
-    """
+    """The script of a run's job, which waits for the jobs `after` which it comes."""
     resources = sweep.resources
     wait = ["singleton", *([f"afterok:{':'.join(after)}"] if after else [])]
     lines = {

@@ -42,27 +42,17 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True)
 class RunState:
-    """What can be seen of a run.
+    """What can be seen of a run."""
 
-    Attributes:
-        run: Which.
-        state: What is to be done about it.
-        step: How far it has come.
-        seconds: What that took.
-        test: Its latest mean return on test tasks, or on training tasks without those.
-        age: Seconds since it last wrote a row; NaN before the first.
-        holder: Who runs it.
-        ending: How the last attempt ended.
-    """
-
-    run: PlannedRun
-    state: State
-    step: int = 0
-    seconds: float = 0.0
+    run: PlannedRun  # which
+    state: State  # what is to be done about it
+    step: int = 0  # how far it has come
+    seconds: float = 0.0  # what that took
+    # Its latest mean return on test tasks, or on training tasks without those.
     test: float = math.nan
-    age: float = math.nan
-    holder: Holder | None = None
-    ending: Ending | None = None
+    age: float = math.nan  # seconds since it last wrote a row; NaN before the first
+    holder: Holder | None = None  # who runs it
+    ending: Ending | None = None  # how the last attempt ended
 
     @property
     def left(self) -> float:
@@ -79,12 +69,7 @@ class RunState:
 
 
 def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
-    """The states of all runs of a sweep, in their order.
-
-    Args:
-        sweep: Where they are.
-        detailed: Also read how far they have come.
-    """
+    """The states of all runs of a sweep, in their order; `detailed` ones say how far they are."""
     found: list[RunState] = []
     known: dict[str, State] = {}
     marks = sweep.folder / "stops"  # a copy of a sweep's results has none

@@ -26,23 +26,15 @@ class Inputs:
     """What is known of a machine.
 
     Actions are in [-1, 1] throughout, also those of policies.
-
-    Attributes:
-        logs: What happened on it.
-        log_task: What made the logs; None for a machine that mcat cannot simulate.
-        policy: A policy for it, translated or as it is; None if there is none.
-        plain: The source policy without the translator; None if there is none, or it has other
-            spaces.
-        made_of: Hashes by which logs and policy are known again.
-        card: What its numbers are; None if the logs do not say.
     """
 
-    logs: Episodes
-    log_task: Task | None
-    policy: PolicyFunction | None
+    logs: Episodes  # what happened on it
+    log_task: Task | None  # what made the logs; None for a machine that mcat cannot simulate
+    policy: PolicyFunction | None  # a policy for it, translated or as it is; None if there is none
+    # The source policy without the translator; None if there is none, or it has other spaces.
     plain: PolicyFunction | None
-    made_of: dict[str, str]
-    card: Card | None = None
+    made_of: dict[str, str]  # hashes by which logs and policy are known again
+    card: Card | None = None  # what its numbers are; None if the logs do not say
 
 
 def known_inputs(
@@ -55,14 +47,6 @@ def known_inputs(
     notify: Notify = ignore,
 ) -> Inputs:
     """Load what is known of a machine.
-
-    Args:
-        config: What shall be learned.
-        files: Logs of the machine.
-        policy: The source policy, as `find_policy` takes it; None the default one of a translator.
-        translator: What `mcat translate` wrote; None takes the policy as it is.
-        source: Which of a translator's several tasks the policy comes from.
-        notify: Told of what is odd.
 
     Raises:
         DataError: if nothing can be learned from the logs.
@@ -185,17 +169,7 @@ def fitted_translator(
     quiet: bool = False,
     notify: Notify = ignore,
 ) -> Path:
-    """The folder of a translator for an adaptation, learned now or found beside it.
-
-    Args:
-        sources: Logs of the source machine.
-        targets: Logs of the changed one.
-        out: The folder of the adaptation.
-        seed: Of training.
-        threads: Threads of torch.
-        quiet: Show no progress.
-        notify: Told what is odd about the logs.
-    """
+    """The folder of a translator for an adaptation, learned now or found beside it."""
     from mcat.transfer.config import TransferConfig
     from mcat.transfer.run import translate
 

@@ -54,13 +54,6 @@ def learn_alternatives(
     Of logs with rewards the better half of the episodes is cloned: nobody would clone what failed.
     One whose learning went astray is left out, and so is offline RL where no reward differs from
     another.
-
-    Args:
-        target: Logs of a machine that mcat can simulate.
-        updates: Steps of each learner.
-        seed: Of the learners.
-        quiet: Show no progress.
-        labels: Which of them.
     """
     assert target.task is not None
     found = {}
@@ -116,16 +109,6 @@ def try_alternative(
     quiet: bool = False,
 ) -> AlternativeResult:
     """Learn one alternative, run it, and write what it earned into a folder.
-
-    Args:
-        label: `CLONED` or `OFFLINE`.
-        files: Logs of a machine that mcat can simulate.
-        out: The folder to make.
-        preset: Says how long to learn.
-        episodes: Episodes to run.
-        seed: Of learning and of the episodes' starts.
-        workers: Processes that share the physics; no part of the result.
-        quiet: Show no progress.
 
     Raises:
         CannotCreateError: if the folder exists or cannot be made.

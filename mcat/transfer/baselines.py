@@ -25,13 +25,7 @@ LABELS = {
 
 
 class Baseline(NamedTuple):
-    """An adaptation with other settings.
-
-    Attributes:
-        name: Of its folder, a key of `LABELS`.
-        config: Its settings.
-        policy: What it starts from.
-    """
+    """An adaptation with other settings."""
 
     name: str
     config: AdaptConfig
@@ -39,11 +33,7 @@ class Baseline(NamedTuple):
 
 
 def require_comparable(config: AdaptConfig) -> None:
-    """Refuse baselines that could not be compared.
-
-    Raises:
-        UsageError: if there is no simulator, or nothing is measured.
-    """
+    """Refuse baselines that could not be compared."""
     if config.task is None:
         raise UsageError(
             "--baselines needs a simulator (--env): each of them takes as many real steps again"
@@ -53,12 +43,7 @@ def require_comparable(config: AdaptConfig) -> None:
 
 
 def baselines(config: AdaptConfig, plain: PolicyFunction | None) -> list[Baseline]:
-    """The settings of all baselines, with the budget of `config`.
-
-    Args:
-        config: Of the adaptation that they stand beside.
-        plain: The source policy without a translator; None if there is none.
-    """
+    """The settings of all baselines, with the budget of `config`; `plain` is not translated."""
     config = replace(config, evaluation_episodes=config.episodes_to_look)
     clones = replace(config.learner, greed=0.0)
     found = [Baseline("logs", replace(config, anchor="logged"), None)]
@@ -82,15 +67,7 @@ def run_baselines(
     quiet: bool = False,
     notify: Notify = ignore,
 ) -> None:
-    """Run those that are not there yet, each in a folder of its own, and go on with the others.
-
-    Args:
-        config: Of the adaptation that they stand beside.
-        inputs: What it was given.
-        folder: Of that adaptation.
-        quiet: Show no progress.
-        notify: Told which one is under way.
-    """
+    """Run those that are not there yet, each in a folder of its own, and go on with the others."""
     place = folder / FOLDER
     with io_errors(place, "write"):
         place.mkdir(exist_ok=True)

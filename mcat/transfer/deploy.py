@@ -108,13 +108,7 @@ def evaluation_trials(
 def trials_on(
     target: Task, transferred: TransferredPolicy, plain: PolicyFunction | None = None
 ) -> list[Trial]:
-    """Untranslated, where that is possible, and transferred.
-
-    Args:
-        target: Where to act.
-        transferred: Who acts.
-        plain: What acts without the translator (default: the source policy, if its spaces fit).
-    """
+    """As it is (or `plain` in its place), where its spaces fit, and transferred."""
     trials = [Trial(TRANSFERRED, transferred, target)]
     if plain := plain or untranslated(transferred):
         trials.insert(0, Trial(UNTRANSLATED, plain, target))
@@ -130,10 +124,7 @@ def untranslated(transferred: TransferredPolicy) -> PolicyFunction | None:
 
 
 def read_transfer(folder: Path) -> tuple[TransferResult, Translator]:
-    """The result and the translator of a folder that `mcat translate` wrote.
-
-    Args:
-        folder: The folder, or the translator in it.
+    """The result and the translator of a folder that `mcat translate` wrote, or of a file in it.
 
     Raises:
         MissingInputError: if it is none.

@@ -41,13 +41,10 @@ CONTEXTS = 200  # contexts shown per task
 
 @dataclass(kw_only=True)
 class Found:
-    """A translator, and the part of a `TransferResult` that is about it.
-
-    Attributes:
-        policies: What else the target's logs gave, by label.
-    """
+    """A translator, and the part of a `TransferResult` that is about it."""
 
     translator: Translator
+    # What else the target's logs gave, by label.
     policies: dict[str, Policy] = field(default_factory=dict)
     policy: str
     skipped: str | None

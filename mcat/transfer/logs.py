@@ -25,29 +25,19 @@ RATE_TOLERANCE = 1.1
 
 @dataclass(frozen=True, kw_only=True)
 class Logs:
-    """All logs of one machine.
+    """All logs of one machine."""
 
-    Attributes:
-        files: Where they came from.
-        hashes: A SHA-256 of the transitions of each.
-        episodes: All of them together.
-        task: What made them; None for a machine that mcat cannot simulate.
-        notes: What is odd about them, yet no reason to stop.
-        rates: Rows per second of each file; None where it does not say.
-        observation_names: Of the numbers in a state; empty if a log does not name them.
-        has_rewards: Whether all of them came with rewards.
-        card: What their numbers are; None if the logs do not say. Of the episodes, actions are
-            scaled from its bounds to [-1, 1].
-    """
-
-    files: tuple[str, ...]
-    hashes: tuple[str, ...]
-    episodes: Episodes
-    task: Task | None
-    notes: tuple[str, ...]
-    rates: tuple[float | None, ...] = ()
+    files: tuple[str, ...]  # where they came from
+    hashes: tuple[str, ...]  # a SHA-256 of the transitions of each
+    episodes: Episodes  # all of them together
+    task: Task | None  # what made them; None for a machine that mcat cannot simulate
+    notes: tuple[str, ...]  # what is odd about them, yet no reason to stop
+    rates: tuple[float | None, ...] = ()  # rows per second of each file; None where it does not say
+    # Of the numbers in a state; empty if a log does not name them.
     observation_names: tuple[str, ...] = ()
-    has_rewards: bool = True
+    has_rewards: bool = True  # whether all of them came with rewards
+    # What their numbers are; None if the logs do not say. Of the episodes, actions are scaled from
+    # its bounds to [-1, 1].
     card: Card | None = None
 
     @property
@@ -57,11 +47,7 @@ class Logs:
 
 
 def load_logs(files: Sequence[str], *, history: int) -> Logs:
-    """Load the files of one machine.
-
-    Args:
-        files: Anything that `mcat.datasets.load` takes.
-        history: K, the steps that a model will look back.
+    """Load the files of one machine, for a model that looks back `history` steps.
 
     Raises:
         DataError: if one of them cannot be learned from, or they are of different machines.
@@ -180,11 +166,7 @@ def require_equal_spaces(machines: Sequence[Logs]) -> None:
 
 
 def require_rewards(machines: Sequence[Logs]) -> None:
-    """Refuse logs in which there is no reward to match.
-
-    Raises:
-        DataError: if one has no rewards, or none that ever changes.
-    """
+    """Refuse logs in which there is no reward to match."""
     for logs in machines:
         rewards = logs.episodes.column("rewards")
         if not logs.has_rewards:

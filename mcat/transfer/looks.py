@@ -16,18 +16,7 @@ from mcat.types import PolicyFunction
 
 
 class Looks:
-    """An `EpochHook` that runs the episodes by which the translator will be judged in the end.
-
-    Args:
-        policy: Of the source.
-        target: Where to try it.
-        config: How many episodes, and from which starts.
-        workers: Processes that share the physics.
-
-    Attributes:
-        means: The mean return after each epoch so far.
-        seconds: What that took.
-    """
+    """An `EpochHook` that runs the episodes by which the translator will be judged in the end."""
 
     def __init__(
         self, policy: PolicyFunction, target: Task, config: TransferConfig, workers: int

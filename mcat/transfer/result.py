@@ -177,13 +177,7 @@ def read_result(folder: Path) -> TransferResult:
 
 @dataclass(frozen=True, kw_only=True)
 class AlternativeResult:
-    """What one of the alternatives earns, for tables in which it stands beside translators.
-
-    Attributes:
-        returns: Of its episodes; empty if these logs do not give it.
-        seconds: What learning and running took.
-        provenance: Commit, versions, machine.
-    """
+    """What one of the alternatives earns, for tables in which it stands beside translators."""
 
     returns: tuple[Returns, ...]
     seconds: dict[str, float]

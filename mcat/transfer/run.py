@@ -141,11 +141,7 @@ def default_folder(machines: Sequence[Machine]) -> Path:
 
 
 def require_replaceable(path: Path, *, overwrite: bool) -> None:
-    """Refuse to replace anything but an earlier result, and that only if asked to.
-
-    Raises:
-        CannotCreateError: if there is something at `path`.
-    """
+    """Refuse to replace anything but an earlier result, and that only if asked to."""
     tidy_folder(path)
     with io_errors(path, "write"):
         if not os.path.lexists(path):

@@ -81,20 +81,14 @@ class TranslationBatch(NamedTuple):
 
 @dataclass
 class TranslationReport:
-    """How H was trained.
+    """How H was trained."""
 
-    Attributes:
-        curve: (step, mismatch) now and then; the mismatch is mean |F - wanted change| in units of
-            each dimension's spread, over the dimensions that move.
-        untranslated: The mismatch of the source actions as they are.
-        translated: The mismatch of the translated ones.
-        moved: Mean |translated - source action|.
-    """
-
+    # (step, mismatch) now and then; the mismatch is mean |F - wanted change| in units of each
+    # dimension's spread, over the dimensions that move.
     curve: list[tuple[int, float]] = field(default_factory=list)
-    untranslated: float = float("nan")
-    translated: float = float("nan")
-    moved: float = float("nan")
+    untranslated: float = float("nan")  # the mismatch of the source actions as they are
+    translated: float = float("nan")  # the mismatch of the translated ones
+    moved: float = float("nan")  # mean |translated - source action|
 
 
 class ActionTraining:

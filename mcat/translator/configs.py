@@ -245,11 +245,6 @@ class CycleConfig(BaselineConfig):
     gets through them several times as fast.
 
     Attributes:
-        forward_steps: Optimiser steps of F1.
-        forward_learning_rates: One for each equal part of F1's training.
-        batch_size: Transitions per step, of F1 and of the rest.
-        epochs: Parts into which a training is cut for curves and hooks.
-        pool: Samples of either kind that an adversary remembers.
         dynamics_weight: Weight of the dynamics cycle: F1, asked about Phi's action, shall predict
             what followed on the target.
         domain_weight: Weight of the domain cycle: Psi shall turn Phi's action back.
@@ -305,12 +300,9 @@ class SpacesCycleConfig(BaselineConfig):
     By default the maps see as many samples as in the original, in fewer and larger batches.
 
     Attributes:
-        forward_steps: Optimiser steps of F1.
         forward_learning_rates: The original halves it after 30 and 70 % of the training; here it
             is after each third.
-        batch_size: Transitions per step, of F1 and of the rest.
         epochs: Parts into which F1's training and every turn is cut for curves and hooks.
-        pool: Samples of either kind that an adversary remembers.
         rounds: How often G, then the action maps, get their turn.
         turn_steps: Optimiser steps of one turn.
         learning_rate: Adam's, for the maps.

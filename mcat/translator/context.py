@@ -142,21 +142,15 @@ def contrastive_loss(
 
 @dataclass
 class ForwardReport:
-    """How the training of C and F went.
+    """How the training of C and F went."""
 
-    Attributes:
-        held_out: Whether errors are of episodes that were not learned from.
-        steps: Optimiser steps taken.
-        curve: (step, error) at every evaluation; errors are mean |mean - change| in units of the
-            spread of each dimension.
-        error: The error of the model that was kept.
-        per_dimension: The same for each dimension of the state.
-    """
-
-    held_out: bool = True
-    steps: int = 0
+    held_out: bool = True  # whether errors are of episodes that were not learned from
+    steps: int = 0  # optimiser steps taken
+    # (step, error) at every evaluation; errors are mean |mean - change| in units of the spread of
+    # each dimension.
     curve: list[tuple[int, float]] = field(default_factory=list)
-    error: float = float("inf")
+    error: float = float("inf")  # the error of the model that was kept
+    # The same for each dimension of the state.
     per_dimension: list[float] = field(default_factory=list)
 
     @property

@@ -17,11 +17,7 @@ _HOW = (
 
 
 def require_limits(**machines: Episodes) -> None:
-    """Refuse logs in other units, such as torques in N m.
-
-    Raises:
-        DataError: which names the log by its keyword.
-    """
+    """Refuse logs in other units, such as torques in N m."""
     for name, episodes in machines.items():
         require_log_limits(episodes, f"the log of {name.replace('_', ' ')}")
 

@@ -41,14 +41,7 @@ Translation = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardProgress:
-    """How one refinement of C and F went.
-
-    Attributes:
-        steps: Optimiser steps taken.
-        forward: Mean L_forw over them.
-        contrastive: Mean L_cont over them.
-        error: Held-out error after the last, as in `ForwardReport`; NaN while nothing is held out.
-    """
+    """How one refinement of C and F went: mean losses, and the held-out error, NaN without any."""
 
     steps: int
     forward: float
@@ -57,16 +50,7 @@ class ForwardProgress:
 
 
 class ContextLearner:
-    """C and F of several tasks. `config.max_steps` and `patience` count per call of `learn`.
-
-    Args:
-        obs_size: Numbers in a state.
-        act_size: Numbers in an action.
-        tasks: How many there are.
-        config: How C and F are built and trained.
-        good_enough: Once the held-out error is below it, a tenth of the steps will do.
-        seed: Equal seeds give equal models.
-    """
+    """C and F of several tasks. `config.max_steps` and `patience` count per call of `learn`."""
 
     def __init__(
         self,
@@ -91,13 +75,7 @@ class ContextLearner:
         held_out: Sequence[Episodes],
         on_progress: ProgressCallback,
     ) -> ForwardProgress:
-        """Refine C and F until the held-out error stops falling, then renew the tasks' features.
-
-        Args:
-            training: What there is of each task now.
-            held_out: Episodes to judge by, of the tasks that have some.
-            on_progress: Called before each step.
-        """
+        """Refine C and F until the held-out error stops falling, then renew the tasks' features."""
         config = self.config
         fit_scales(self.model, training)
         tests = [sample_windows(task, config, self.rng, TEST_ROWS) for task in held_out]

@@ -67,7 +67,7 @@ def test_restoring_from_segments_and_tail_gives_the_same_memory(tmp_path, count)
         ours, theirs = (r.sample(np.random.default_rng(1), 500) for r in (replay, restored))
         assert all((a == b).all() for a, b in zip(ours, theirs, strict=True))
     recent = min(15 + count, 30)
-    assert np.array_equal(restored.latest_actions(recent), replay.latest_actions(recent))
+    assert np.array_equal(*(memory.latest(recent).action for memory in (restored, replay)))
 
 
 def test_a_damaged_or_foreign_segment_is_named(tmp_path):

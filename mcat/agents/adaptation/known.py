@@ -50,13 +50,7 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """The logs in those units, and what a policy would do in their states.
-
-    Attributes:
-        rows: The transitions.
-        proposed: `(n, act)`, the policy's actions; None without one.
-        scale: The units.
-    """
+    """The logs in those units, and what a policy, if there is one, would do in their states."""
 
     rows: Batch
     proposed: Tensor | None
@@ -80,12 +74,7 @@ class Known:
 def known_of(
     logs: Episodes, rewards: NDArray[np.float32], policy: PolicyFunction | None = None
 ) -> Known:
-    """Logs as a learner takes them.
-
-    Args:
-        logs: Of the changed machine.
-        rewards: `(n,)`, what each transition earned.
-        policy: A policy for the machine, such as a translated one; None if there is none.
+    """Logs, with what each transition earned, as a learner takes them; and a policy beside them.
 
     Raises:
         DataError: if the policy answers with NaN or infinite actions.

@@ -10,6 +10,7 @@ Actions are in [-1, 1]. Observations are normalised by the spread of the logs.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -42,33 +43,19 @@ class LayerNormCritics(MLP):
             out = (layer_norm(out, out.shape[-1:]) * gain + shift).relu()
         return torch.baddbmm(last_bias, out, last.mT)
 
-    @torch.no_grad()
-    def track(self, other: MLP, rate: float) -> None:
-        """Move all parameters a fraction `rate` of the way to `other`'s."""
-        torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), rate)
-
 
 class Anchored(Learner):
-    """Networks, their targets, their optimisers, and one `update`.
-
-    Args:
-        obs_size: Length of an observation.
-        act_size: Length of an action.
-        config: The hyperparameters.
-        generator: Draws the initial weights and the noise of next actions.
-    """
+    """Networks, their targets, their optimisers, and one `update`."""
 
     def __init__(
         self, obs_size: int, act_size: int, config: AnchoredConfig, generator: torch.Generator
     ) -> None:
         actor = MLP((obs_size, *config.hidden, act_size), 1, generator)
         critics = LayerNormCritics((obs_size + act_size, *config.hidden, 1), 2, generator)
-        deployed = MLP(actor.sizes, 1).requires_grad_(False)
-        deployed.track(actor, 1.0)
+        deployed = copy.deepcopy(actor).requires_grad_(False)
         super().__init__(actor, critics, generator, deployed)
         self.config = config
-        self.target_actor = MLP(actor.sizes, 1).requires_grad_(False)
-        self.target_actor.track(actor, 1.0)
+        self.target_actor = copy.deepcopy(actor).requires_grad_(False)
         self.target_critics = LayerNormCritics(critics.sizes, 2, generator).requires_grad_(False)
         self.target_critics.track(critics, 1.0)
         self.actor_adam = torch.optim.Adam(actor.parameters(), config.learning_rate, fused=True)

@@ -25,14 +25,7 @@ _LOST = "NaN, a fault, or killed on the way"
 
 
 class Machine(Protocol):
-    """Where episodes are run, one after another.
-
-    Attributes:
-        obs: What is seen now.
-        seed: Of the episode that runs.
-        length: Its steps so far.
-        earned: Its rewards so far.
-    """
+    """Where episodes are run, one after another."""
 
     obs: NDArray[np.float64]
     seed: int
@@ -77,11 +70,6 @@ class Live:
 
     After a run was stopped, the learner first sees again what the tape has, then the machine is
     asked to go on, in a new episode. So no real step is ever made twice.
-
-    Args:
-        env: The environment; its actions are stretched to [-1, 1].
-        name: What to call it in errors.
-        sizes: Numbers in an observation and in an action of the logs.
 
     Raises:
         UsageError: if it is of another machine than the logs.
@@ -215,16 +203,7 @@ class Live:
 
 
 def require_bounds(name: str, actions: Any, card: Card) -> None:
-    """Refuse a machine on which the largest action is another one than in its logs.
-
-    Args:
-        name: What to call the machine.
-        actions: Its action space, a Box.
-        card: What the numbers of the logs are.
-
-    Raises:
-        UsageError: if its bounds are not those of the card.
-    """
+    """Refuse a machine on which the largest action is another one than in its logs."""
     limits = card.limits
     if limits is None or limits.unit:
         return  # nothing is known of the units but that the logs are scaled to them
@@ -242,14 +221,7 @@ def require_bounds(name: str, actions: Any, card: Card) -> None:
 def open_machine(
     config: AdaptConfig, live: Live | None, folder: Path, sizes: tuple[int, int]
 ) -> Machine:
-    """The machine of a run, ready to act.
-
-    Args:
-        config: Which it is.
-        live: The one to record, if it is none of our tasks.
-        folder: Of the run, where the tape of a live one is.
-        sizes: Numbers in an observation and in an action.
-    """
+    """The machine of a run, ready to act."""
     if live is not None:
         live.record_on(Tape(folder / TAPE_FILE, *sizes))
         return live

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,20 +21,11 @@ BATCH = 256
 def clone(
     known: Known, config: AnchoredConfig, *, updates: int, seed: int = 0, quiet: bool = False
 ) -> MLP:
-    """An actor that does what was done: least squares to the logged actions.
-
-    Args:
-        known: The logs; no reward of theirs is looked at.
-        config: Widths of the actor, its learning rate, and how far the one returned follows it.
-        updates: Steps of the optimiser.
-        seed: Of weights and batches.
-        quiet: Show no progress.
-    """
+    """An actor that does what was done, whatever it earned: least squares to the logged actions."""
     rng, generator = _draws(seed)
     rows = known.rows
     actor = MLP((rows.obs.shape[1], *config.hidden, rows.action.shape[1]), 1, generator)
-    deployed = MLP(actor.sizes, 1).requires_grad_(False)
-    deployed.track(actor, 1.0)
+    deployed = copy.deepcopy(actor).requires_grad_(False)
     adam = torch.optim.Adam(actor.parameters(), config.learning_rate, fused=True)
     with Progress("cloning the target's log", updates, "updates", quiet=quiet) as progress:
         for _ in range(updates):
@@ -47,15 +40,7 @@ def clone(
 def offline_rl(
     known: Known, config: AnchoredConfig, *, updates: int, seed: int = 0, quiet: bool = False
 ) -> MLP:
-    """An actor that the logged rewards speak for, kept near the logged actions (TD3+BC).
-
-    Args:
-        known: The logs.
-        config: The learner's numbers.
-        updates: Steps on the critics; the actor makes fewer.
-        seed: Of weights and batches.
-        quiet: Show no progress.
-    """
+    """An actor that the logged rewards speak for, kept near the logged actions (TD3+BC)."""
     rng, generator = _draws(seed)
     learner = Anchored(known.rows.obs.shape[1], known.rows.action.shape[1], config, generator)
     with Progress("offline RL on the target's log", updates, "updates", quiet=quiet) as progress:

@@ -22,13 +22,6 @@ def save_adapted(
     """Write an actor: as a policy of its task, or as one of a machine that mcat cannot simulate.
 
     The latter acts in the machine's own units, as far as a card tells them.
-
-    Args:
-        path: The file; an earlier one is replaced.
-        actor: It takes observations as they come.
-        config: The settings of the run.
-        facts: What else the file says.
-        card: What the machine's numbers are; None if nobody said.
     """
     metadata = {**facts, "seed": config.seed, **provenance()}
     if config.task is not None:

@@ -36,11 +36,6 @@ class Tape:
 
     The first part of a row, observation and action, is written before the action is taken. So a
     step during which the process was killed is known to have been made, though not where it led.
-
-    Args:
-        path: The file; made if it is not there.
-        obs_size: Numbers in an observation.
-        act_size: Numbers in an action.
     """
 
     def __init__(self, path: Path, obs_size: int, act_size: int) -> None:

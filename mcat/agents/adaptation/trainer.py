@@ -64,16 +64,7 @@ class AdaptResult:
 
 
 class Adapter:
-    """The state of an adaptation, and its two kinds of steps.
-
-    Args:
-        config: The settings.
-        known: Logs, and a policy's actions in them.
-        rewards: What transitions earned.
-        out: The folder of the run.
-        live: The machine, if it is none of our tasks.
-        card: What its numbers are, for the policy's file.
-    """
+    """The state of an adaptation, and its two kinds of steps."""
 
     def __init__(
         self,
@@ -334,7 +325,7 @@ class Adapter:
             self._saved = self.learner.updates
             if self.step < self.config.steps and self.step:
                 seed, length = map(index, state["episode"] or (0, 0))
-                actions = self.replay.latest_actions(length)
+                actions = self.replay.latest(length).action.numpy()
                 goes_on = self._open_machine().return_to(self.step, seed, actions)
                 self.running = goes_on and state["episode"] is not None
             self.log.restore(state["log"], notify)

@@ -46,12 +46,6 @@ class CreditModel:
     The network sees s, a and s' - s and answers, all in units of their mean and spread. When these
     change, its first and last layers change with them, so that r̂ does not (as in Pop-Art, van
     Hasselt et al. 2016).
-
-    Args:
-        observation_size: Length of an observation, without any context.
-        action_size: Length of an action.
-        config: The hyperparameters.
-        generator: Draws the initial weights.
     """
 
     def __init__(

@@ -32,24 +32,17 @@ shows progress and raises `StoppedError` when a signal came."""
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """The tasks of a run and how to act in them.
+    """The tasks of a run and how to act in them."""
 
-    Attributes:
-        train: Names of the tasks to learn.
-        test: Names of those that are only looked at.
-        horizon: Steps of an episode at most.
-        delay: Steps between two payments of reward.
-        make: Environments in lockstep for tasks by number, the training tasks first.
-        can_succeed: Whether `info["success"]` says after each step if a task is at its goal.
-    """
-
-    train: tuple[str, ...]
-    test: tuple[str, ...]
+    train: tuple[str, ...]  # names of the tasks to learn
+    test: tuple[str, ...]  # names of those that are only looked at
     observation_size: int
     action_size: int
-    horizon: int
-    delay: int
+    horizon: int  # steps of an episode at most
+    delay: int  # steps between two payments of reward
+    # Environments in lockstep for tasks by number, the training tasks first.
     make: Callable[[Sequence[int]], Lockstep]
+    # Whether `info["success"]` says after each step if a task is at its goal.
     can_succeed: bool = False
 
     @property
@@ -94,21 +87,17 @@ class TaskSet:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """As many steps of each training task as a whole episode has, rolled out in lockstep.
+    """As many steps of each training task as a whole episode has, rolled out in lockstep."""
 
-    Attributes:
-        step: Environment steps of the run up to its end.
-        episodes: Whole episodes, or several that were cut, with the numbers of their tasks; one
-            whose physics diverged is missing.
-        drivers: Who acted in each of `episodes`: "random", "shared", the name of the task whose
-            policy was transferred, or what the method calls it.
-        successes: Whether each of `episodes` was at its goal after any of its steps; None for
-            tasks without a goal, and in rounds read from files: nothing is learned from it.
-    """
-
-    step: int
+    step: int  # environment steps of the run up to its end
+    # Whole episodes, or several that were cut, with the numbers of their tasks; one whose physics
+    # diverged is missing.
     episodes: Episodes
+    # Who acted in each of `episodes`: "random", "shared", the name of the task whose policy was
+    # transferred, or what the method calls it.
     drivers: tuple[str, ...]
+    # Whether each of `episodes` was at its goal after any of its steps; None for tasks without a
+    # goal, and in rounds read from files: nothing is learned from it.
     successes: tuple[bool, ...] | None = None
 
     @property
@@ -126,17 +115,12 @@ class Round:
 
 
 class Algorithm(Protocol):
-    """A method of meta-RL. The loop owns the environments, the metrics and the files.
+    """A method of meta-RL. The loop owns the environments, the metrics and the files."""
 
-    Attributes:
-        metrics: Names of what `prepare` and `learn` return together.
-        phases: Names of the pieces of learning that it tells of, in the order of their columns.
-        trials: Episodes on each task before those that count, to find out which it is.
-    """
-
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...]  # names of what `prepare` and `learn` return together
+    # Names of the pieces of learning that it tells of, in the order of their columns.
     phases: tuple[str, ...]
-    trials: int
+    trials: int  # episodes on each task before those that count, to find out which it is
 
     def prepare(self, on_progress: PhaseCallback) -> dict[str, float]:
         """What is learned before a round; returns what to log of it."""

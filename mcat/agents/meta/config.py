@@ -15,6 +15,7 @@ from mcat.agents.configs import (
 )
 from mcat.agents.meta.run_config import RunConfig
 from mcat.errors import UsageError
+from mcat.ranges import require_ranges
 from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.recipes import RELEASED_CONTEXT
 
@@ -89,8 +90,7 @@ class MCATConfig:
             raise UsageError(
                 "start_steps and exploration must not be negative, updates_per_step positive"
             )
-        if self.batch_size < 1:
-            raise UsageError(f"batch_size must be at least 1, not {self.batch_size}")
+        require_ranges(self, at_least_1=["batch_size"])
         if self.context.decay:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
         if self.context.cut_below:

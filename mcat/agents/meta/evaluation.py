@@ -122,13 +122,7 @@ def roll_trials(
     acting: Callable[[Sequence[int], Episodes | None], PolicyFunction],
     seeds: Sequence[np.random.SeedSequence],
 ) -> EpisodeStore:
-    """One trial after another on every task; an episode that diverged is left out.
-
-    Args:
-        env: One row for each task.
-        acting: The policy on tasks by their numbers, given the trials so far.
-        seeds: Of each trial.
-    """
+    """One trial after another on every task; an episode that diverged is left out."""
     tasks = range(env.num_envs)
     trials = EpisodeStore(*env.single_observation_space.shape, *env.single_action_space.shape)
     for seed in seeds:

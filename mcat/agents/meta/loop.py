@@ -98,10 +98,7 @@ class MetaTrainer:
         }
 
     def act_in(self, env: Lockstep) -> None:
-        """Collect there, not in environments made of the tasks.
-
-        Args:
-            env: One row for each training task, in their order.
+        """Collect there, a row for each training task, not in environments made of the tasks.
 
         Raises:
             UsageError: if its rows are others.

@@ -23,7 +23,7 @@ from mcat.agents.meta.config import GOOD_ENOUGH, MCATConfig, MetaTrainConfig
 from mcat.agents.meta.exploration import Exploration
 from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.meta.selection import Selection
-from mcat.agents.meta.updates import LOSSES, PolicyUpdates
+from mcat.agents.meta.updates import CREDIT, LOSSES, NOTHING, PolicyUpdates
 from mcat.agents.policies.context_policy import ActingContextPolicy, ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
@@ -31,14 +31,13 @@ from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
 from mcat.errors import DivergedError, UsageError
 from mcat.safe_io import StrPath
+from mcat.tensor_files import part
 from mcat.translator.cycle.online import CycleLearner
 from mcat.translator.online import ContextLearner, TranslatorLearner
 
 # One round of so many is kept from C and F, to judge them by, if `hold_out`; the second is first.
 HELD_OUT = 10
-NOTHING = float("nan")  # logged where a phase did not take place
 DYNAMICS = ("losses/forward", "losses/contrastive", "model/forward_steps", "model/forward_error")
-CREDIT = ("credit/unexplained", "credit/linear")
 MISMATCHES = ("model/mismatch_untranslated", "model/mismatch_translated")
 
 
@@ -243,14 +242,7 @@ class MCAT:
     def _learn_to_act(
         self, update: PolicyUpdates, steps: int, total: int, on_progress: PhaseCallback
     ) -> None:
-        """Algorithm 2: one update per collected step, or as many as configured.
-
-        Args:
-            update: The updates of this round.
-            steps: Environment steps of the round so far.
-            total: How many it will have at its end.
-            on_progress: Called before each update.
-        """
+        """Algorithm 2: one update per collected step, or as many as configured."""
         due, end = (max(1, round(n * self.config.updates_per_step)) for n in (steps, total))
         while update.done < due:
             on_progress("policy", update.done, end)
@@ -301,20 +293,12 @@ class MCAT:
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Go on as if nothing had happened; every round must have been remembered."""
-
-        def part(name: str) -> dict[str, Tensor]:
-            return {
-                key.removeprefix(f"{name}/"): tensor
-                for key, tensor in tensors.items()
-                if key.startswith(f"{name}/")
-            }
-
-        self.learner.load_tensors(part("learner"))
-        self.models.load_tensors(part("models"))
+        self.learner.load_tensors(part("learner/", tensors))
+        self.models.load_tensors(part("models/", tensors))
         tasks = [self.replay.task(task) for task in self._tasks]
-        self.translator.load_tensors(part("translator"), tasks)
-        self.imitation.load_tensors(part("imitation"))
-        self.credit.load_tensors(part("credit"))
+        self.translator.load_tensors(part("translator/", tensors), tasks)
+        self.imitation.load_tensors(part("imitation/", tensors))
+        self.credit.load_tensors(part("credit/", tensors))
         self.selection.load_state(state["selection"])
         for name, rng in self.rngs.items():
             rng.bit_generator.state = state["rngs"][name]

@@ -20,6 +20,8 @@ from mcat.datasets.views import Episodes
 from mcat.translator.windows import past_of
 
 LOSSES = ("critic", "actor", "imitation", "credit")
+CREDIT = ("credit/unexplained", "credit/linear")
+NOTHING = float("nan")  # logged where nothing was learned
 CHUNK = 4096  # histories encoded at once
 SCALE_ROWS = 10_000  # rewards enough to tell their mean and spread
 

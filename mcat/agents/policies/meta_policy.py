@@ -75,13 +75,7 @@ class MetaPolicy(ABC):
         """The policy of a header and of arrays that fit it."""
 
     def save(self, path: StrPath, metadata: dict[str, Any], *, overwrite: bool = False) -> None:
-        """Write it as one file.
-
-        Args:
-            path: The file.
-            metadata: JSON types that go with it, such as `family`.
-            overwrite: Replace a file that is there already.
-        """
+        """Write it as one file."""
         header = {**stamp(self.format), "kind": self.kind, "actor_sizes": list(self.actor.sizes)}
         metadata = metadata | header | self.header()
         save_safetensors(path, self.arrays(), metadata, overwrite=overwrite)
@@ -100,13 +94,7 @@ class MetaPolicy(ABC):
 
     @classmethod
     def of_file(cls, arrays: Arrays, header: dict[str, Any], path: StrPath) -> Self:
-        """The policy of a file that was read; nothing is allocated before sizes and arrays fit.
-
-        Args:
-            arrays: What the file holds, by name.
-            header: What it says of them.
-            path: Named in errors.
-        """
+        """The policy of a file that was read; nothing is allocated before sizes and arrays fit."""
         require_format(header, cls.format, path)
         try:
             sizes = header["actor_sizes"]
@@ -124,10 +112,6 @@ class MetaPolicy(ABC):
 
 
 def require_sizes(sizes: Any, *others: Any) -> None:
-    """Refuse what are no layer widths of a network, and other numbers that are not positive.
-
-    Raises:
-        ValueError: if they are not.
-    """
+    """Refuse what are no layer widths of a network, and other numbers that are not positive."""
     if len(sizes) < 2 or not all(type(n) is int and n > 0 for n in (*sizes, *others)):
         raise ValueError("no sizes")

@@ -238,13 +238,6 @@ def find_outside_policy(
 ) -> PolicyFunction:
     """The policy of a machine that mcat cannot simulate: a file, or a user's own code.
 
-    Args:
-        name: What `find_policy_of_sizes` takes; None is refused.
-        observation_size: Numbers in an observation.
-        action_size: Numbers in an action.
-        machine: What to call the machine in errors.
-        card: What its numbers are; None for actions in [-1, 1].
-
     Raises:
         UsageError: if there is no such policy, it does not fit, or it has a memory.
     """

@@ -19,13 +19,7 @@ from mcat.types import ActsInEpisodes, require_observations
 
 
 class RecurrentPolicy(ActsInEpisodes, MetaPolicy):
-    """An actor that reads windows.
-
-    Attributes:
-        actor: Maps states with windows to raw actions.
-        delay: What rewards are divided by.
-        metadata: The rest of the file's header.
-    """
+    """An actor that reads windows."""
 
     kind, format = "recurrent policy", 1
     actor: RecurrentMLP
@@ -83,10 +77,6 @@ class RecurrentPolicy(ActsInEpisodes, MetaPolicy):
 
 class ActingRecurrentPolicy:
     """A `PolicyFunction` for any number of episodes in lockstep, called once per step.
-
-    Args:
-        actor: Maps states with windows to raw actions.
-        delay: What rewards are divided by.
 
     Attributes:
         windows: `(n, h, row)`, what went before the last actions.

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcat.agents.runs.folder import (
-    create_run_folder,
     has_checkpoint,
     remove_stale_files,
     require_free_folder,
@@ -36,19 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Claim:
-    """A run's folder in which nobody else works.
+    """A run's folder in which nobody else works."""
 
-    Attributes:
-        out: The folder.
-        record: What `run.json` shall say.
-        going_on: Whether there is a run to go on with.
-        finished: What `result.json` says, if there is nothing to do: the run is finished, and what
-            it takes to go on is not there, or of a version that did not know all of its settings.
-    """
-
-    out: Path
-    record: dict[str, Any]
-    going_on: bool
+    out: Path  # the folder
+    record: dict[str, Any]  # what `run.json` shall say
+    going_on: bool  # whether there is a run to go on with
+    # What `result.json` says, if there is nothing to do: the run is finished, and what it takes to
+    # go on is not there, or of a version that did not know all of its settings.
     finished: dict[str, Any] | None = None
 
     def write_record(self) -> None:
@@ -113,7 +106,8 @@ def claimed_run(
     finished = None
     going_on = has_run(out, resume=resume)
     if not going_on:
-        create_run_folder(out)
+        with io_errors(out, "write"):
+            out.mkdir(parents=True, exist_ok=True)
     with claimed(out / ".lock", str(out)):
         remove_stale_files(out)
         if going_on:

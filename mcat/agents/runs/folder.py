@@ -19,8 +19,6 @@ from mcat.progress import Notify, ignore
 from mcat.safe_io import io_errors, new_file, remove_stale_parts
 from mcat.tensor_files import Arrays, load_safetensors, save_safetensors
 
-Row = dict[str, float]
-
 # What taking over a checkpoint raises if it holds something else than it should.
 _MISFITS = (
     KeyError,
@@ -52,17 +50,6 @@ def require_free_folder(path: Path) -> None:
 def _is_unborn(path: Path) -> bool:
     """Whether it is what a process killed before it wrote run.json leaves: hidden files, if any."""
     return path.is_dir() and all(entry.name.startswith(".") for entry in path.iterdir())
-
-
-def create_run_folder(path: Path) -> None:
-    """Make the folder of a new run.
-
-    Raises:
-        CannotCreateError: if there is something already, or it cannot be made.
-    """
-    require_free_folder(path)
-    with io_errors(path, "write"):
-        path.mkdir(parents=True, exist_ok=True)
 
 
 def remove_stale_files(path: Path) -> None:
@@ -168,15 +155,7 @@ def _tensorboard(folder: Path, until: int) -> EventFile | None:
 def save_checkpoint(
     folder: Path, step: int, tensors: Arrays, state: dict[str, Any], settings: Mapping[str, Any]
 ) -> None:
-    """Write a checkpoint as one file, whole or not at all, then remove all but the one before it.
-
-    Args:
-        folder: The folder of the run's checkpoints.
-        step: How far the run has come.
-        tensors: What learning changes.
-        state: Everything else that does, as JSON.
-        settings: What makes the run this one and no other, as JSON.
-    """
+    """Write a checkpoint, whole or not at all, then remove all but the one before it."""
     path = folder / f"step-{step:010}.safetensors"
     header = {**state, **stamp(_FORMAT), "settings": settings}
     save_safetensors(path, tensors, header, overwrite=True)
@@ -192,11 +171,6 @@ def load_checkpoint(
     notify: Notify = ignore,
 ) -> tuple[Arrays, dict[str, Any]] | None:
     """The newest checkpoint that is sound and of this run, None if none was written yet.
-
-    Args:
-        folder: Where they are.
-        settings: The settings that `save_checkpoint` was given.
-        notify: Told of one that is passed over.
 
     Raises:
         DataError: if there are some and none will do.

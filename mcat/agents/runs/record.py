@@ -22,35 +22,21 @@ KINDS = ("metatrain", "train", "adapt")  # the commands that make runs
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """How a run was started.
+    """How a run was started."""
 
-    Attributes:
-        folder: Where it is.
-        kind: The command that made it.
-        family: Name of its task family; of a run of `mcat train` that of its task.
-        preset: What its configuration was made from.
-        seed: The root of all its random numbers.
-        config: The resolved configuration, family and seed included.
-        train: Names of the tasks it learns.
-        test: Names of those that are only looked at.
-        horizon: Steps of an episode.
-        delay: Steps between two payments of reward.
-        own_family: Its tasks in full, if they are of none of mcat's families.
-        method: The method that learns a family; runs of before there were several are of MCAT, and
-            for `mcat train` it means nothing.
-    """
-
-    folder: Path
-    kind: str
-    family: str
-    preset: str
-    seed: int
-    config: dict[str, Any]
-    train: tuple[str, ...]
-    test: tuple[str, ...]
-    horizon: int
-    delay: int
-    own_family: Family | None = None
+    folder: Path  # where it is
+    kind: str  # the command that made it
+    family: str  # name of its task family; of a run of `mcat train` that of its task
+    preset: str  # what its configuration was made from
+    seed: int  # the root of all its random numbers
+    config: dict[str, Any]  # the resolved configuration, family and seed included
+    train: tuple[str, ...]  # names of the tasks it learns
+    test: tuple[str, ...]  # names of those that are only looked at
+    horizon: int  # steps of an episode
+    delay: int  # steps between two payments of reward
+    own_family: Family | None = None  # its tasks in full, if they are of none of mcat's families
+    # The method that learns a family; runs of before there were several are of MCAT, and for `mcat
+    # train` it means nothing.
     method: str = "mcat"
 
     @property
@@ -65,11 +51,7 @@ class RunRecord:
 
 
 def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
-    """The record of a run.
-
-    Args:
-        folder: The folder of the run.
-        kinds: The commands whose runs will do.
+    """The record of a run of one of these commands.
 
     Raises:
         MissingInputError: if the folder holds none.
@@ -101,11 +83,6 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
 
 def saved_config(folder: Path, kind: str, config: type[T]) -> T:
     """The settings of a run of that command; those that it did not know yet are the defaults.
-
-    Args:
-        folder: Where the run is.
-        kind: The command.
-        config: The class of its settings.
 
     Raises:
         MissingInputError: if the folder holds none.

@@ -18,12 +18,7 @@ SCALE_ROWS = 10_000  # rewards enough to tell their mean and spread
 
 
 class Rewards:
-    """What is made of received rewards before TD learning sees them.
-
-    Args:
-        config: Whether payments are credited, and rewards scaled.
-        replay: Where the transitions are.
-    """
+    """What is made of received rewards before TD learning sees them."""
 
     def __init__(self, config: TrainConfig, replay: Replay) -> None:
         self._task, self._scales, self._replay = config.task, config.scale_rewards, replay

@@ -346,4 +346,4 @@ class Trainer:
             self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
             self.rewards.load_arrays(rewards)
             self.log.restore(state["log"], notify)
-        self.episode.replay_to(seed, self.replay.latest_actions(length))
+        self.episode.replay_to(seed, self.replay.latest(length).action.numpy())

@@ -7,27 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mcat.errors import DataError
 from mcat.reports.learning.runs import read_run
+from mcat.reports.sections import Array
 from mcat.safe_io import is_file, read_json
 from mcat.transfer.baselines import FOLDER, LABELS, LINES_FILE
 
 ADAPTED = "adapted"
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Mean returns after so many real steps.
-
-    Attributes:
-        label: What was done.
-        steps: Real steps.
-        returns: Mean returns then.
-        errors: Their standard errors over episodes; NaN where they are not known.
-    """
+    """Mean returns after so many real steps, and their standard errors over episodes if known."""
 
     label: str
     steps: Array

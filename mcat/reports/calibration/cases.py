@@ -35,29 +35,18 @@ Outcome = Literal["helped", "no clear difference", "hurt"]
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One transfer.
+    """One transfer."""
 
-    Attributes:
-        pair: From where to where.
-        preset: How the translator was trained.
-        seed: Of the translator.
-        grade: What the estimate said.
-        removed: The share of the mismatch that translation removes, as estimated; below 0 it adds.
-        model_error: What the models are off by, in effects of the source's actions.
-        gain: What translation changed, in shares of what the policy earns at home.
-        error: The standard error of that.
-        commit: The code that made it.
-    """
-
-    pair: str
-    preset: str
-    seed: int
-    grade: Grade
+    pair: str  # from where to where
+    preset: str  # how the translator was trained
+    seed: int  # of the translator
+    grade: Grade  # what the estimate said
+    # The share of the mismatch that translation removes, as estimated; below 0 it adds.
     removed: float
-    model_error: float
-    gain: float
-    error: float
-    commit: str
+    model_error: float  # what the models are off by, in effects of the source's actions
+    gain: float  # what translation changed, in shares of what the policy earns at home
+    error: float  # the standard error of that
+    commit: str  # the code that made it
 
     @property
     def outcome(self) -> Outcome:
@@ -91,18 +80,12 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How well the estimates order the outcomes.
+    """How well the estimates order the outcomes."""
 
-    Attributes:
-        correlation: Spearman's rank correlation; None if there are too few pairs, or no two
-            different ones.
-        interval: 95 % of it when pairs are drawn anew.
-        pairs: How many different pairs of machines there are.
-    """
-
+    # Spearman's rank correlation; None if there are too few pairs, or no two different ones.
     correlation: float | None
-    interval: tuple[float, float] | None
-    pairs: int
+    interval: tuple[float, float] | None  # 95 % of it when pairs are drawn anew
+    pairs: int  # how many different pairs of machines there are
 
 
 def read_cases(folders: Sequence[Path]) -> tuple[list[Case], int]:

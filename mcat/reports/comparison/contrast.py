@@ -20,21 +20,15 @@ from mcat.reports.comparison.statistics import (
     plain_difference,
     relative_difference,
 )
-from mcat.reports.learning.runs import Array
+from mcat.reports.sections import Array
 
 
 class Scale(NamedTuple):
-    """How returns of different families become scores that can be counted together.
+    """How returns of different families become scores that can be counted together."""
 
-    Attributes:
-        words: What a score of 1 is.
-        limits: Family → the returns with the scores 0 and 1.
-        by_paper: Whether 1 is what the paper's MCAT earned.
-    """
-
-    words: str
-    limits: dict[str, tuple[float, float]]
-    by_paper: bool
+    words: str  # what a score of 1 is
+    limits: dict[str, tuple[float, float]]  # family → the returns with the scores 0 and 1
+    by_paper: bool  # whether 1 is what the paper's MCAT earned
 
     def scores(self, family: str, returns: Array) -> Array:
         """Returns on a family as scores."""
@@ -43,23 +37,14 @@ class Scale(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """A variant beside the reference.
+    """A variant beside the reference."""
 
-    Attributes:
-        variant: Its name.
-        families: On which it was compared.
-        seeds: The smallest and the largest number of runs on a family.
-        relative: Whether the difference is a part of what the reference earns, or a score.
-        difference: Of the IQM over all families.
-        probability: That a run of the variant earns more than one of the reference.
-    """
-
-    variant: str
-    families: tuple[str, ...]
-    seeds: tuple[int, int]
-    relative: bool
-    difference: Estimate
-    probability: Estimate
+    variant: str  # its name
+    families: tuple[str, ...]  # on which it was compared
+    seeds: tuple[int, int]  # the smallest and the largest number of runs on a family
+    relative: bool  # whether the difference is a part of what the reference earns, or a score
+    difference: Estimate  # of the IQM over all families
+    probability: Estimate  # that a run of the variant earns more than one of the reference
 
     @property
     def clear(self) -> bool:

@@ -27,8 +27,7 @@ from mcat.reports.figures import (
     png,
     style,
 )
-from mcat.reports.learning.runs import Array
-from mcat.reports.sections import Section, thousands
+from mcat.reports.sections import Array, Section, thousands
 
 _THRESHOLDS = 200
 

@@ -15,8 +15,8 @@ from mcat.paper.meta import Printed, yardstick
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.statistics import Band, iqm_band
 from mcat.reports.learning.groups import Group
-from mcat.reports.learning.runs import Array
 from mcat.reports.learning.sections import paper_value
+from mcat.reports.sections import Array
 
 Axis = Literal["step", "cpu"]
 Scores = dict[str, dict[int, float]]  # variant → seed → mean over tasks
@@ -35,17 +35,12 @@ class FamilyCurve(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyRuns:
-    """The compared runs of one family.
+    """The compared runs of one family."""
 
-    Attributes:
-        name: Of the family.
-        runs: One for each variant and seed.
-        repeated: Others with the variant and the seed of one that came further: they add
-            nothing that another seed would.
-    """
-
-    name: str
-    runs: tuple[ComparedRun, ...]
+    name: str  # of the family
+    runs: tuple[ComparedRun, ...]  # one for each variant and seed
+    # Others with the variant and the seed of one that came further: they add nothing that another
+    # seed would.
     repeated: tuple[ComparedRun, ...] = ()
 
     @property

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from mcat.agents.runs.record import RECORD_FILE
 from mcat.reports.learning.groups import group_runs
-from mcat.reports.learning.runs import EMPTY, Array, LearningRun
+from mcat.reports.learning.runs import EMPTY, LearningRun
+from mcat.reports.sections import Array
 from mcat.safe_io import new_file, read_json
 
 CSV_FILE, PARQUET_FILE = "results.csv", "results.parquet"
@@ -23,25 +24,18 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run with its place in the comparison.
+    """A run with its place in the comparison."""
 
-    Attributes:
-        run: What it has written so far.
-        variant: The name of what is compared; the first variant is the reference.
-        state: What has become of it: done, running, failed, diverged or waiting. One that diverged
-            counts as the worst of its family; one that failed is not the method's fault and counts
-            as far as it came.
-        attempts: How often it was started.
-        failure: The last line it said, if it ended badly.
-        where: What else than the family it is compared on, such as "delay 200": variants are
-            compared there by themselves.
-    """
-
-    run: LearningRun
-    variant: str
+    run: LearningRun  # what it has written so far
+    variant: str  # the name of what is compared; the first variant is the reference
+    # What has become of it: done, running, failed, diverged or waiting. One that diverged counts as
+    # the worst of its family; one that failed is not the method's fault and counts as far as it
+    # came.
     state: str = "done"
-    attempts: int = 1
-    failure: str = ""
+    attempts: int = 1  # how often it was started
+    failure: str = ""  # the last line it said, if it ended badly
+    # What else than the family it is compared on, such as "delay 200": variants are compared there
+    # by themselves.
     where: str = ""
 
     @property
@@ -86,34 +80,27 @@ class ComparedRun:
 
 
 class Row(NamedTuple):
-    """What one run earned on one task at its latest evaluation; None is what is not known.
+    """What one run earned on one task at its latest evaluation; None is what is not known."""
 
-    Attributes:
-        sweep: The name of the comparison.
-        earned: Mean return of the episodes, in files `return`. None if the run diverged: what it
-            earned before is no result of it.
-        episodes: Of that evaluation on that task.
-        seconds: That the run had worked until then.
-        cpu_seconds: The same in CPU time; None in runs that did not measure it.
-        success: The part of the episodes that succeeded; None for robots without a goal, and if
-            the run diverged.
-    """
-
-    sweep: str
+    sweep: str  # the name of the comparison
     variant: str
     family: str
     seed: int
     task: str
     split: str
     step: int | None
+    # Mean return of the episodes, in files `return`. None if the run diverged: what it earned
+    # before is no result of it.
     earned: float | None
-    episodes: int | None
-    seconds: float | None
-    cpu_seconds: float | None
+    episodes: int | None  # of that evaluation on that task
+    seconds: float | None  # that the run had worked until then
+    cpu_seconds: float | None  # the same in CPU time; None in runs that did not measure it
     host: str
     commit: str
     attempts: int
     state: str
+    # The part of the episodes that succeeded; None for robots without a goal, and if the run
+    # diverged.
     success: float | None
 
 
@@ -126,10 +113,6 @@ def compared_runs(
     runs: Sequence[LearningRun], labels: Sequence[str] = ()
 ) -> tuple[ComparedRun, ...]:
     """Runs from anywhere: those that differ in family and seed only are one variant.
-
-    Args:
-        runs: In the order of their variants; those without a row of metrics are left out.
-        labels: What to call the variants; empty to make names from what differs.
 
     Raises:
         MissingInputError: if no run has a row of metrics.

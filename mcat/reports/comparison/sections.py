@@ -22,7 +22,6 @@ from mcat.reports.comparison.statistics import (
     paired_difference,
 )
 from mcat.reports.comparison.verdict import minus, percent, signed
-from mcat.reports.learning.runs import Array
 from mcat.reports.learning.sections import (
     PAPER_COLUMN,
     PAPER_METHOD,
@@ -32,7 +31,7 @@ from mcat.reports.learning.sections import (
     paper_cells,
     paper_value,
 )
-from mcat.reports.sections import Rows, Section, number
+from mcat.reports.sections import Array, Rows, Section, number
 
 PARTS = (0.25, 0.5, 1.0)  # of the steps that all have taken
 ALL = "all families"

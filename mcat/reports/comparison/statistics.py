@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from mcat.reports.sections import Array
+
 Strata = Sequence[Array]
 
 FEWEST = 3  # scores of a stratum; two have no spread worth the name
@@ -74,10 +75,6 @@ def improvement(first: Strata, second: Strata) -> Estimate:
     """Probability that a run of the second earns more than one of the first; draws count half.
 
     In each stratum it is Mann and Whitney's U over the number of pairs; strata count alike.
-
-    Args:
-        first: Scores of the reference.
-        second: Scores of the other variant, of the same strata in the same order.
     """
 
     def probability(samples: Sequence[Array]) -> Array:

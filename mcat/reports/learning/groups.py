@@ -15,7 +15,8 @@ from mcat.agents.meta.methods.registry import METHODS
 from mcat.agents.runs.record import RunRecord
 from mcat.config import flatten, to_json
 from mcat.errors import MissingInputError, UsageError
-from mcat.reports.learning.runs import Array, LearningRun
+from mcat.reports.learning.runs import LearningRun
+from mcat.reports.sections import Array
 
 # Settings that say how far a run goes and how it is watched, not what it does.
 _NO_PART_OF_THE_METHOD = {
@@ -75,10 +76,6 @@ def mean_and_error(values: Array) -> tuple[Array, Array]:
 
 def group_runs(runs: Sequence[LearningRun], labels: Sequence[str] = ()) -> tuple[Group, ...]:
     """Join the runs whose family and settings agree; those without a row of metrics are left out.
-
-    Args:
-        runs: In the order their curves shall come in.
-        labels: What to call the curves; empty to make names from what differs.
 
     Raises:
         MissingInputError: if no run has a row of metrics.

@@ -27,12 +27,7 @@ DETAILED = 3  # runs up to which each has pictures of its own; t-SNE takes secon
 
 
 def without_detail(groups: Sequence[Group], detail: bool | None = None) -> str:
-    """Why there are no pictures of single runs; empty if there are.
-
-    Args:
-        groups: The runs.
-        detail: Whether the user wants them; None to leave it to the number of runs.
-    """
+    """Why there are no pictures of single runs; empty if there are, as there are of a few."""
     runs = sum(len(group.runs) for group in groups)
     if detail is None and runs > DETAILED:
         return f"{runs} runs: who drove and contexts are left out, --detail shows them"
@@ -43,11 +38,6 @@ def write_learning(
     groups: Sequence[Group], folder: Path, *, detail: bool | None = None
 ) -> Iterator[Path]:
     """Write pictures as PNG and a page that shows them all; earlier ones are replaced.
-
-    Args:
-        groups: The runs.
-        folder: Where to write; made if it is not there.
-        detail: Whether every run has pictures of its own; None if there are few runs.
 
     Yields:
         The path of each as soon as it is there, the page last.

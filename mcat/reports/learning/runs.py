@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mcat.agents.runs.record import RunRecord, read_record
 from mcat.errors import DataError
+from mcat.reports.sections import Array
 from mcat.safe_io import open_input
 from mcat.tensor_files import load_safetensors
 
-Array = NDArray[np.float64]
 EMPTY: Array = np.zeros(0)
 
 
@@ -38,18 +37,13 @@ class Contexts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRun:
-    """What a run has written so far.
-
-    Attributes:
-        metrics: Column → values, one for each iteration.
-        notes: What is missing, for the user to know.
-    """
+    """What a run has written so far."""
 
     record: RunRecord
-    metrics: dict[str, Array]
+    metrics: dict[str, Array]  # column → values, one for each iteration
     episodes: tuple[Driven, ...] = ()
     contexts: Contexts | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is missing, for the user to know
 
     def curve(self, column: str) -> tuple[Array, Array]:
         """Steps and values, where there are any."""

@@ -179,11 +179,7 @@ def curves_section(groups: Sequence[Group]) -> Section:
 
 
 def success_section(groups: Sequence[Group]) -> Section:
-    """How often runs succeed: the paper's table of Meta-World, with ours beside it.
-
-    Args:
-        groups: What `with_goals` gave, one at least.
-    """
+    """How often the runs of `with_goals` succeed: the paper's table, with ours beside it."""
     rows: list[tuple[str, ...]] = [
         ("family", "method", "seeds", "steps", "train return", "test return", "train success",
          "test success")

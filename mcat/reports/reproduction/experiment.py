@@ -52,23 +52,14 @@ MIRRORED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What one variant earned on one family, beside what the paper printed of that setting.
+    """What one variant earned on one family, beside what the paper printed of that setting."""
 
-    Attributes:
-        family: With what else it was tried with, such as a delay.
-        variant: As the plan calls it.
-        steps: When all runs of the family had come as far; None before any was evaluated.
-        earned: Column → seed → mean over tasks.
-        printed: Column → the paper's number, where it has one.
-        same_learner: Whether that was earned by the same learner.
-    """
-
-    family: str
-    variant: str
-    steps: int | None
-    earned: Mapping[str, Mapping[int, float]]
-    printed: Mapping[str, Printed]
-    same_learner: bool
+    family: str  # with what else it was tried with, such as a delay
+    variant: str  # as the plan calls it
+    steps: int | None  # when all runs of the family had come as far; None before any was evaluated
+    earned: Mapping[str, Mapping[int, float]]  # column → seed → mean over tasks
+    printed: Mapping[str, Printed]  # column → the paper's number, where it has one
+    same_learner: bool  # whether that was earned by the same learner
 
 
 def lines_of(experiment: Experiment, runs: Sequence[ComparedRun]) -> list[Line]:
@@ -158,13 +149,6 @@ def write_experiment(
     name: str, experiment: Experiment, runs: Sequence[ComparedRun], folder: Path, command: str
 ) -> Iterator[Path]:
     """Write `<name>.json`, `.md` and, with matplotlib, pictures; earlier ones are replaced.
-
-    Args:
-        name: Of the table.
-        experiment: What it is.
-        runs: What there is of it, finished or not.
-        folder: Where to.
-        command: What makes it, for the page.
 
     Yields:
         The path of each file as soon as it is there.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from mcat.reports.figures import (
     BLUE,
@@ -44,8 +44,6 @@ from mcat.transfer.result import (
     ReturnMatrix,
     TransferResult,
 )
-
-Array = NDArray[np.float64]
 
 _COLOURS = {
     ON_SOURCE: GREY,

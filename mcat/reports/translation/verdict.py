@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mcat.agents.returns import Returns
 from mcat.errors import counted
+from mcat.reports.sections import Array
 from mcat.transfer.result import (
     CLONED,
     LOGGED,
@@ -23,8 +24,6 @@ from mcat.transfer.result import (
     ReturnMatrix,
     TransferResult,
 )
-
-Array = NDArray[np.float64]
 
 OTHERS = {CLONED: "cloning the target's logs", OFFLINE: "offline RL on the target's logs"}
 """What can be done with these logs instead, in words."""

@@ -214,13 +214,7 @@ CORRESPONDENCES: dict[str, Correspondence] = {
 def find_correspondence(
     name_or_path: StrPath, source_sizes: tuple[int, int], target_sizes: tuple[int, int]
 ) -> Correspondence:
-    """One of `CORRESPONDENCES` or the one in a JSON file, if it fits the machines.
-
-    Args:
-        name_or_path: The name of a correspondence, or the path of its file.
-        source_sizes: Numbers in a state and in an action of the source.
-        target_sizes: The same of the target.
-    """
+    """One of `CORRESPONDENCES` or the one in a JSON file, if it fits the machines."""
     named = CORRESPONDENCES.get(str(name_or_path))
     if named is None and not Path(name_or_path).is_file():
         raise unknown("correspondence or file", str(name_or_path), CORRESPONDENCES)

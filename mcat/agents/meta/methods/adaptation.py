@@ -22,15 +22,7 @@ RECENT = 2  # rounds of each task that stand for what was seen before
 
 
 class Adaptation:
-    """Makes actors for tasks; neither the learner nor what it learns from changes by it.
-
-    Args:
-        config: The numbers.
-        learner: What was meta-trained.
-        experience: What it was trained on.
-        delay: Steps between two payments.
-        horizon: Steps of an episode.
-    """
+    """Makes actors for tasks; neither the learner nor what it learns from changes by it."""
 
     def __init__(
         self,
@@ -45,12 +37,7 @@ class Adaptation:
         self._delay, self._horizon = delay, horizon
 
     def actor(self, trial: Episodes, seed: np.random.SeedSequence) -> RecurrentMLP:
-        """An actor for the task of a trial; the meta-trained one if that is empty.
-
-        Args:
-            trial: Episodes on the task.
-            seed: Every random draw follows from it.
-        """
+        """An actor for the task of a trial; the meta-trained one if that is empty."""
         if not len(trial):
             return self._learner.deployed
         torch_seed, numpy_seed = seed.spawn(2)

@@ -17,18 +17,14 @@ from mcat.agents.policies.coded_policy import ActingCodedPolicy, CodedPolicy
 from mcat.agents.policies.inference import Inference
 from mcat.agents.sac import SAC
 from mcat.datasets.views import Episodes
-from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
 
 
 class Coded(MultiTask):
-    """A method with one code for each training task and one for all others.
-
-    Attributes:
-        inference: Finds codes in trial episodes, in place of those; None if nothing does.
-    """
+    """A method with one code for each training task and one for all others."""
 
     learner: SAC
+    # Finds codes in trial episodes, in place of those; None if nothing does.
     inference: Inference | None = None
 
     @abstractmethod
@@ -72,10 +68,6 @@ class Coded(MultiTask):
             self.task_set.train,
             inference=self.inference,
         )
-
-    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write the actor and the codes."""
-        self.policy.save(path, metadata, overwrite=True)
 
 
 def coded(

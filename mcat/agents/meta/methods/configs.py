@@ -14,6 +14,7 @@ from mcat.agents.configs import (
 )
 from mcat.agents.meta.run_config import RunConfig
 from mcat.errors import UsageError
+from mcat.ranges import require_ranges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,20 +49,7 @@ class MethodConfig:
     def __post_init__(self) -> None:
         if self.start_steps < 0 or not self.updates_per_step > 0:
             raise UsageError("start_steps must not be negative, updates_per_step positive")
-        if self.batch_size < 1:
-            raise UsageError(f"batch_size must be at least 1, not {self.batch_size}")
-
-
-def _positive(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if not number > 0:
-            raise UsageError(f"{name} must be positive, not {number}")
-
-
-def _not_negative(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if not number >= 0:
-            raise UsageError(f"{name} must not be negative, not {number}")
+        require_ranges(self, at_least_1=["batch_size"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +81,7 @@ class DistralConfig(MethodConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.alpha <= 1:
-            raise UsageError(f"alpha must be in [0, 1], not {self.alpha}")
-        _positive(beta=self.beta)
+        require_ranges(self, share=["alpha"], positive=["beta"])
         if self.sac.temperature_rate:
             raise UsageError("temperature_rate must be 0: Distral's temperature is 1/beta")
 
@@ -120,10 +106,8 @@ class HiPBMDPConfig(MethodConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(size=self.size, model_rate=self.model_rate)
-        _not_negative(metric=self.metric)
-        if not self.model_hidden or min(self.model_hidden) < 1:
-            raise UsageError(f"model_hidden must be positive layer widths, not {self.model_hidden}")
+        positive = ("size", "model_rate")
+        require_ranges(self, positive=positive, not_negative=["metric"], widths=["model_hidden"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +134,10 @@ class PEARLConfig(MethodConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(latent=self.latent, context_rows=self.context_rows)
-        _not_negative(kl=self.kl, regularisation=self.regularisation)
-        if not self.encoder_hidden or min(self.encoder_hidden) < 1:
-            raise UsageError(
-                f"encoder_hidden must be positive layer widths, not {self.encoder_hidden}"
-            )
+        require_ranges(
+            self, positive=["latent", "context_rows"], not_negative=["kl", "regularisation"],
+            widths=["encoder_hidden"],
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +166,9 @@ class AdaptConfig:
     with_state: bool = True
 
     def __post_init__(self) -> None:
-        _not_negative(new_updates=self.new_updates, old_updates=self.old_updates)
-        _positive(old_batches=self.old_batches, inverse_penalty=self.inverse_penalty)
-        _not_negative(clip=self.clip, proximity=self.proximity)
+        not_negative = ("new_updates", "old_updates", "clip", "proximity")
+        positive = ("old_batches", "inverse_penalty")
+        require_ranges(self, not_negative=not_negative, positive=positive)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,8 +195,7 @@ class MQLConfig(MethodConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _positive(history=self.history, memory=self.memory)
-        _not_negative(exploration=self.exploration)
+        require_ranges(self, positive=["history", "memory"], not_negative=["exploration"])
 
     @property
     def numbers(self) -> CrossQConfig | TD3Config:
@@ -224,11 +205,7 @@ class MQLConfig(MethodConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PCGradRun(RunConfig):
-    """A run of PCGrad.
-
-    Attributes:
-        pcgrad: The method's own numbers.
-    """
+    """A run of PCGrad."""
 
     method: ClassVar[str] = "pcgrad"
     pcgrad: PCGradConfig = field(default_factory=PCGradConfig)
@@ -236,11 +213,7 @@ class PCGradRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DistralRun(RunConfig):
-    """A run of Distral.
-
-    Attributes:
-        distral: The method's own numbers.
-    """
+    """A run of Distral."""
 
     method: ClassVar[str] = "distral"
     distral: DistralConfig = field(default_factory=DistralConfig)
@@ -248,11 +221,7 @@ class DistralRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HiPBMDPRun(RunConfig):
-    """A run of HiP-BMDP.
-
-    Attributes:
-        hipbmdp: The method's own numbers.
-    """
+    """A run of HiP-BMDP."""
 
     method: ClassVar[str] = "hipbmdp"
     hipbmdp: HiPBMDPConfig = field(default_factory=HiPBMDPConfig)
@@ -260,11 +229,7 @@ class HiPBMDPRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PEARLRun(RunConfig):
-    """A run of PEARL.
-
-    Attributes:
-        pearl: The method's own numbers.
-    """
+    """A run of PEARL."""
 
     method: ClassVar[str] = "pearl"
     pearl: PEARLConfig = field(default_factory=PEARLConfig)
@@ -272,11 +237,7 @@ class PEARLRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MQLRun(RunConfig):
-    """A run of MQL.
-
-    Attributes:
-        mql: The method's own numbers.
-    """
+    """A run of MQL."""
 
     method: ClassVar[str] = "mql"
     mql: MQLConfig = field(default_factory=MQLConfig)

@@ -29,7 +29,6 @@ from mcat.agents.networks import MLP, Table, minimise
 from mcat.agents.policies.coded_policy import ActingCodedPolicy, CodedPolicy
 from mcat.agents.sac import SAC
 from mcat.datasets.views import Episodes
-from mcat.safe_io import StrPath
 from mcat.translator.tensors import Part
 from mcat.types import PolicyFunction
 
@@ -38,13 +37,6 @@ OWN = "own"  # the driver: each task's own policy
 
 class DistralSAC(SAC):
     """SAC with networks for each task, drawn to a policy that is drawn to them.
-
-    Args:
-        obs_size: Length of an observation.
-        act_size: Length of an action.
-        config: The numbers.
-        generator: Draws the initial weights and the actions.
-        tasks: How many there are.
 
     Attributes:
         prior: Of π0.
@@ -102,13 +94,7 @@ class DistralSAC(SAC):
 
 
 class Distral(MultiTask):
-    """The method; see the module.
-
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-    """
+    """The method; see the module."""
 
     own_metrics = ("policy/kl",)
     learner: DistralSAC
@@ -150,7 +136,3 @@ class Distral(MultiTask):
     def acting_policy(self, tasks: Sequence[int], trials: Episodes | None) -> ActingCodedPolicy:
         """The mean of π0."""
         return self.policy.begin(tasks, self.task_set.names, trials)
-
-    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write π0."""
-        self.policy.save(path, metadata, overwrite=True)

@@ -21,6 +21,7 @@ from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
 from mcat.errors import UsageError
+from mcat.tensor_files import part
 
 
 class Imitated(NamedTuple):
@@ -35,13 +36,6 @@ class Experience:
 
     `remember` takes rounds in. `begin` makes rows of them for the updates of one round, and `see`
     adds those that happen meanwhile. Rows are drawn by task, as many of each.
-
-    Args:
-        task_set: The tasks.
-        config: What every method's settings have.
-        discount: γ of the returns of self-imitation.
-        generator: Draws the weights of learned credit.
-        rng: Draws the rows.
 
     Attributes:
         replay: B.
@@ -225,14 +219,5 @@ class Experience:
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `tensors` gave, after every round was remembered."""
         if self.imitation is not None:
-            self.imitation.load_tensors(part_of(tensors, "imitation"))
-        self.credit.load_tensors(part_of(tensors, "credit"))
-
-
-def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors under a name, without it."""
-    return {
-        key.removeprefix(f"{name}/"): tensor
-        for key, tensor in tensors.items()
-        if key.startswith(f"{name}/")
-    }
+            self.imitation.load_tensors(part("imitation/", tensors))
+        self.credit.load_tensors(part("credit/", tensors))

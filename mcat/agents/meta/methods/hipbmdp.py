@@ -30,11 +30,6 @@ from mcat.agents.sac import SAC
 class HiPBMDP(Coded):
     """The method; see the module.
 
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-
     Attributes:
         theta: `(tasks, size)`, θ.
         model: m.

@@ -95,12 +95,6 @@ def distral_cost(own: Tensor, distilled: Tensor, *, alpha: float, beta: float) -
     """(1/β) log π_i - (α/β) log π0, what an action costs beside what it earns.
 
     A value is min Q' minus it. It is a share α of relative and 1 - α of plain entropy.
-
-    Args:
-        own: The log density of the action under the task's policy, π_i.
-        distilled: Under π0.
-        alpha: α.
-        beta: β.
     """
     return (own - alpha * distilled) / beta
 
@@ -129,19 +123,12 @@ def _norm(x: Tensor) -> Tensor:
 
 
 class Propensity(NamedTuple):
-    """A logistic regression that tells old rows from new ones.
+    """A logistic regression that tells old rows from new ones."""
 
-    Attributes:
-        mean: Of the old rows' features.
-        spread: Of the same; 1 where all are equal.
-        weight: Of features in these units.
-        bias: The logit of "old" of a row with the mean features.
-    """
-
-    mean: Tensor
-    spread: Tensor
-    weight: Tensor
-    bias: Tensor
+    mean: Tensor  # of the old rows' features
+    spread: Tensor  # of the same; 1 where all are equal
+    weight: Tensor  # of features in these units
+    bias: Tensor  # the logit of "old" of a row with the mean features
 
     @classmethod
     def fit(cls, new: Tensor, old: Tensor, inverse_penalty: float) -> Propensity:
@@ -167,11 +154,6 @@ class Propensity(NamedTuple):
     def odds(self, rows: Tensor, clip: float) -> Tensor:
         """The odds β `(n,)` that rows are of the new task, at most e^`clip`."""
         return odds_of_new(self.logits(rows), clip).to(rows.dtype)
-
-    def accuracy(self, new: Tensor, old: Tensor) -> float:
-        """The share of rows that it takes for what they are."""
-        right = torch.cat((self.logits(new) < 0, self.logits(old) > 0))
-        return float(right.double().mean())
 
 
 def odds_of_new(logits: Tensor, clip: float) -> Tensor:

@@ -29,18 +29,11 @@ from mcat.agents.policies.recurrent_policy import ActingRecurrentPolicy, Recurre
 from mcat.agents.recurrent import pushed, step_rows, windows_of
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
-from mcat.safe_io import StrPath
 from mcat.types import PolicyFunction
 
 
 class Exploring:
-    """A `PolicyFunction` for one episode of each training task: the actor, with noise.
-
-    Args:
-        policy: Acts without noise, and remembers.
-        noise: Its standard deviation.
-        rng: Draws it.
-    """
+    """A `PolicyFunction` for one episode of each training task: the actor, with noise."""
 
     def __init__(
         self, policy: ActingRecurrentPolicy, noise: float, rng: np.random.Generator
@@ -89,13 +82,7 @@ class Together:
 
 
 class MQL(MultiTask):
-    """The method; see the module.
-
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-    """
+    """The method; see the module."""
 
     trials = 1
     learner: RecurrentTD3
@@ -184,7 +171,3 @@ class MQL(MultiTask):
     def policy(self) -> RecurrentPolicy:
         """The meta-trained actor."""
         return RecurrentPolicy(self.learner.deployed, self.task_set.delay)
-
-    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write the meta-trained actor; it acts unadapted."""
-        self.policy.save(path, metadata, overwrite=True)

@@ -15,30 +15,23 @@ from torch import Tensor
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.meta.algorithm import RANDOM, SHARED, PhaseCallback, Round, TaskSet
 from mcat.agents.meta.methods.configs import MethodConfig
-from mcat.agents.meta.methods.experience import Experience, Imitated, part_of
+from mcat.agents.meta.methods.experience import Experience, Imitated
 from mcat.agents.meta.run_config import RunConfig
-from mcat.agents.meta.updates import LOSSES
+from mcat.agents.meta.updates import CREDIT, LOSSES, NOTHING
+from mcat.agents.policies.meta_policy import MetaPolicy
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, DivergedError
 from mcat.safe_io import StrPath
+from mcat.tensor_files import part
 from mcat.translator.tensors import Part, load_tensors, tensors_of
 from mcat.types import PolicyFunction
-
-CREDIT = ("credit/unexplained", "credit/linear")
-NOTHING = float("nan")  # logged where nothing was learned
 
 
 class MultiTask(ABC):
     """A method whose learner sees as many rows of every task in each update.
 
     A subclass says what one update is, who explores and what a user gets.
-
-    Args:
-        task_set: The tasks.
-        config: The method's numbers.
-        seed: Every random draw follows from it.
-        discount: γ of the returns of self-imitation.
 
     Attributes:
         own_metrics: Names of what an update tells beside the losses of every method.
@@ -78,13 +71,7 @@ class MultiTask(ABC):
 
     @classmethod
     def of_run(cls, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Self:
-        """As a run asks for it: a subclass takes the tasks, its own numbers and the seed.
-
-        Args:
-            task_set: The tasks.
-            config: The settings of the run.
-            seed: Every random draw follows from it.
-        """
+        """As a run asks for it: a subclass takes the tasks, its own numbers and the seed."""
         make: Callable[..., Self] = cls
         return make(task_set, config.own, seed)
 
@@ -107,9 +94,10 @@ class MultiTask(ABC):
     def acting_policy(self, tasks: Sequence[int], trials: Episodes | None) -> PolicyFunction:
         """What a user gets; see `Algorithm`."""
 
+    @property
     @abstractmethod
-    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
-        """Write the acting policy as a file of its own."""
+    def policy(self) -> MetaPolicy:
+        """What a user gets, as it is now."""
 
     def next_drivers(self) -> tuple[str, ...]:
         """Who drives after random actions are over."""
@@ -227,15 +215,19 @@ class MultiTask(ABC):
         extras = {f"extras/{name}": tensor for name, tensor in tensors_of(**self.extras).items()}
         return {**learner, **extras, **self.experience.tensors()}
 
+    def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
+        """Write the policy, of MQL unadapted, as a file of its own."""
+        self.policy.save(path, metadata, overwrite=True)
+
     def state(self) -> dict[str, Any]:
         """Where the random streams are."""
         return {"rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()}}
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Go on as if nothing had happened; every round must have been remembered."""
-        self.learner.load_tensors(part_of(tensors, "learner"))
+        self.learner.load_tensors(part("learner/", tensors))
         try:
-            load_tensors(part_of(tensors, "extras"), **self.extras)
+            load_tensors(part("extras/", tensors), **self.extras)
         except ValueError as error:
             raise DataError(f"not a state of this method: {error}") from error
         self.experience.load_tensors(tensors)

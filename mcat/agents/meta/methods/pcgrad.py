@@ -24,12 +24,9 @@ from mcat.agents.sac import SAC
 
 
 class ProjectedSAC(SAC):
-    """SAC on rows by task whose steps are along projected gradients.
+    """SAC on rows by task whose steps are along projected gradients."""
 
-    Attributes:
-        conflicts: Of the latest update, whether gradients of critics or actor disagreed.
-    """
-
+    # Of the latest update, whether gradients of critics or actor disagreed.
     conflicts: Tensor = torch.zeros(())
 
     def descend(self, adam: torch.optim.Adam, losses: Tensor) -> None:
@@ -49,13 +46,7 @@ class ProjectedSAC(SAC):
 
 
 class PCGrad(Coded):
-    """The method; see the module.
-
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-    """
+    """The method; see the module."""
 
     own_metrics = ("pcgrad/conflicts", "policy/temperature")
 

@@ -40,15 +40,6 @@ TRIALS = 2
 class InferringSAC(SAC):
     """SAC on [s, z] whose critics' loss also trains the encoder that z comes from.
 
-    Args:
-        obs_size: Length of an observation, z included.
-        act_size: Length of an action.
-        config: The numbers of SAC.
-        generator: Draws the initial weights and the actions.
-        encoder: What z comes from.
-        latent: Numbers in z.
-        regularisation: What the squares of mean and log spread of actions cost.
-
     Attributes:
         distance: λ KL of the rows to come.
     """
@@ -97,13 +88,7 @@ class InferringSAC(SAC):
 
 
 class PEARL(Coded):
-    """The method; see the module.
-
-    Args:
-        task_set: The tasks.
-        config: The numbers.
-        seed: Every random draw follows from it.
-    """
+    """The method; see the module."""
 
     own_metrics = ("pearl/kl", "pearl/z_spread")
     trials = TRIALS

@@ -23,14 +23,6 @@ from mcat.translator.tensors import Part
 class RecurrentTD3(Learner):
     """Networks that read windows, their optimisers, and one `update`.
 
-    Args:
-        states: Length of a state.
-        actions: Length of an action.
-        history: Steps that the networks read.
-        memory: Numbers in a reader's state.
-        config: The hyperparameters, which say whether critics are plain or batch-normalised.
-        generator: Draws the initial weights and the noise of next actions.
-
     Attributes:
         reader: The critics'.
     """

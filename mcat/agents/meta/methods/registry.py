@@ -18,82 +18,30 @@ if TYPE_CHECKING:
     from mcat.agents.meta.algorithm import Algorithm, TaskSet
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Method:
-    """A method of meta-training.
+    """A method of meta-training."""
 
-    Attributes:
-        label: What tables and curves call it.
-        note: What it is, in a line.
-        config: The class of its runs' settings.
-        presets: Complete settings under one name.
-        module: Where it is, below `mcat.agents.meta`.
-        algorithm: Its class there.
-    """
-
-    label: str
-    note: str
-    config: type[RunConfig]
-    presets: Mapping[str, RunConfig]
-    module: str
-    algorithm: str
+    label: str  # what tables and curves call it
+    config: type[RunConfig]  # the class of its runs' settings
+    presets: Mapping[str, RunConfig]  # complete settings under one name
+    place: str  # module below `mcat.agents.meta`, and class
 
     def make(self, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Algorithm:
         """The method before its first round; every random draw follows from `seed`."""
-        found = getattr(import_module(f"mcat.agents.meta.{self.module}"), self.algorithm)
+        module, name = self.place.split(":")
+        found = getattr(import_module(f"mcat.agents.meta.{module}"), name)
         made: Algorithm = found.of_run(task_set, config, seed)
         return made
 
 
 METHODS: dict[str, Method] = {
-    "mcat": Method(
-        label="MCAT",
-        note="contexts, and translated policies of other tasks (Algorithm 1)",
-        config=MetaTrainConfig,
-        presets=PRESETS,
-        module="mcat",
-        algorithm="MCAT",
-    ),
-    "pearl": Method(
-        label="PEARL",
-        note="a latent task, inferred from trial episodes (Rakelly et al. 2019)",
-        config=configs.PEARLRun,
-        presets=presets.PEARL,
-        module="methods.pearl",
-        algorithm="PEARL",
-    ),
-    "mql": Method(
-        label="MQL",
-        note="TD3 with a recurrent context, adapted to each task (Fakoor et al. 2020)",
-        config=configs.MQLRun,
-        presets=presets.MQL,
-        module="methods.mql",
-        algorithm="MQL",
-    ),
-    "distral": Method(
-        label="Distral",
-        note="a policy for each task, distilled into one (Teh et al. 2017)",
-        config=configs.DistralRun,
-        presets=presets.DISTRAL,
-        module="methods.distral",
-        algorithm="Distral",
-    ),
-    "hipbmdp": Method(
-        label="HiP-BMDP",
-        note="hidden parameters of each task in a table (Zhang et al. 2021)",
-        config=configs.HiPBMDPRun,
-        presets=presets.HIPBMDP,
-        module="methods.hipbmdp",
-        algorithm="HiPBMDP",
-    ),
-    "pcgrad": Method(
-        label="PCGrad",
-        note="gradients of tasks that disagree are projected (Yu et al. 2020)",
-        config=configs.PCGradRun,
-        presets=presets.PCGRAD,
-        module="methods.pcgrad",
-        algorithm="PCGrad",
-    ),
+    "mcat": Method("MCAT", MetaTrainConfig, PRESETS, "mcat:MCAT"),
+    "pearl": Method("PEARL", configs.PEARLRun, presets.PEARL, "methods.pearl:PEARL"),
+    "mql": Method("MQL", configs.MQLRun, presets.MQL, "methods.mql:MQL"),
+    "distral": Method("Distral", configs.DistralRun, presets.DISTRAL, "methods.distral:Distral"),
+    "hipbmdp": Method("HiP-BMDP", configs.HiPBMDPRun, presets.HIPBMDP, "methods.hipbmdp:HiPBMDP"),
+    "pcgrad": Method("PCGrad", configs.PCGradRun, presets.PCGRAD, "methods.pcgrad:PCGrad"),
 }
 
 

@@ -12,11 +12,7 @@ LEAST = 1e-6  # of a spread: a number that never changes says nothing
 
 
 class Units(nn.Module):
-    """Spreads of states and of their changes, measured once and then kept.
-
-    Args:
-        size: Numbers in a state.
-    """
+    """Spreads of states and of their changes, measured once and then kept."""
 
     state: Tensor
     change: Tensor

@@ -23,25 +23,15 @@ _ACTIVATIONS = {nn.ReLU: "Relu", nn.Tanh: "Tanh", nn.ELU: "Elu", nn.LeakyReLU: "
 
 
 class Memory(NamedTuple):
-    """Something that a graph remembers from step to step.
+    """Something that a graph remembers from step to step."""
 
-    Attributes:
-        name: What it is called, without `_in` and `_out`.
-        shape: Of one episode.
-        holds: What it is, in words.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    holds: str
+    name: str  # what it is called, without `_in` and `_out`
+    shape: tuple[int, ...]  # of one episode
+    holds: str  # what it is, in words
 
 
 class Graph:
-    """A graph in the making; values are known by their names.
-
-    Attributes:
-        memory: What it remembers.
-    """
+    """A graph in the making; values are known by their names."""
 
     def __init__(self) -> None:
         self.memory: list[Memory] = []

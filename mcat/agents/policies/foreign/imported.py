@@ -30,17 +30,11 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class Scaling(NamedTuple):
-    """How observations are scaled before the network sees them: `(obs - mean) / std`, clipped.
+    """How observations are scaled before the network sees them: `(obs - mean) / std`, clipped."""
 
-    Attributes:
-        mean: `(obs,)`.
-        std: `(obs,)`, with what keeps it from zero.
-        clip: Scaled observations lie between -clip and clip.
-    """
-
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
-    clip: float
+    mean: NDArray[np.float64]  # `(obs,)`
+    std: NDArray[np.float64]  # `(obs,)`, with what keeps it from zero
+    clip: float  # scaled observations lie between -clip and clip
 
     def __call__(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Observations as the network knows them."""

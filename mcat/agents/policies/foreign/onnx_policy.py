@@ -141,12 +141,7 @@ class _Model:
 
 
 class OnnxPolicy:
-    """A policy without memory: `(n, obs)` gives `(n, act)`, `(obs,)` gives `(act,)`.
-
-    Attributes:
-        metadata: What the file says of itself.
-        sha256: Of its bytes.
-    """
+    """A policy without memory: `(n, obs)` gives `(n, act)`, `(obs,)` gives `(act,)`."""
 
     def __init__(self, model: _Model) -> None:
         self._model = model
@@ -207,10 +202,7 @@ class ActingOnnxPolicy:
 
 
 def load_onnx(path: StrPath) -> OnnxPolicy:
-    """The policy in an ONNX file; with a memory it is a `RememberingOnnxPolicy`.
-
-    Args:
-        path: The file. It is read whole; no other file is opened, whatever it says.
+    """The policy in an ONNX file, a `RememberingOnnxPolicy` if it has a memory; no other is opened.
 
     Raises:
         MissingInputError: if it is not there, or onnxruntime is not installed.

@@ -25,23 +25,14 @@ State = dict[str, NDArray[Any]]
 
 
 class _Kind(NamedTuple):
-    """Where an actor's layers are among the tensors, and what is done with them.
+    """Where an actor's layers are among the tensors, and what is done with them."""
 
-    Attributes:
-        name: What trains it.
-        hidden: Matches the names of the layers before the last, with their number.
-        last: Matches that of the last; empty if it is one of the others.
-        needs: A tensor that only those with continuous actions have.
-        activation: What its authors use.
-        squashed: Whether tanh of the last layer is the action.
-    """
-
-    name: str
-    hidden: str
-    last: str
-    needs: str
-    activation: str
-    squashed: bool
+    name: str  # what trains it
+    hidden: str  # matches the names of the layers before the last, with their number
+    last: str  # matches that of the last; empty if it is one of the others
+    needs: str  # a tensor that only those with continuous actions have
+    activation: str  # what its authors use
+    squashed: bool  # whether tanh of the last layer is the action
 
 
 _KINDS = (

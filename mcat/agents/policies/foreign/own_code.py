@@ -19,10 +19,6 @@ from mcat.types import AnyPolicy, PolicyFunction, Remembering
 def load_code(name: str, action_size: int) -> AnyPolicy:
     """Run a user's own code and return its policy, whose actions are checked at every step.
 
-    Args:
-        name: `module:function`.
-        action_size: Numbers in an action.
-
     Raises:
         UsageError: if there is no such function, it fails, or returns no policy.
     """

@@ -50,10 +50,6 @@ class _Storage(NamedTuple):
 class Parts:
     """The members of a zip that may be damaged or made to harm.
 
-    Args:
-        content: The bytes of the zip.
-        path: Named in errors.
-
     Raises:
         DataError: if it is none.
     """
@@ -87,10 +83,6 @@ class Parts:
 
 def read_saved(content: bytes, path: StrPath) -> Any:
     """What `torch.save` was given: arrays in dictionaries and lists.
-
-    Args:
-        content: The bytes of the file.
-        path: Named in errors.
 
     Raises:
         DataError: if it is damaged, or holds anything else.

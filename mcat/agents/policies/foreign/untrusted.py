@@ -36,10 +36,6 @@ _STANDARD = ("", "ai.onnx")
 def parse(content: bytes, path: StrPath) -> onnx.ModelProto:
     """The model in some bytes, if it is one that can do no harm.
 
-    Args:
-        content: The bytes of the file.
-        path: Named in errors.
-
     Raises:
         DataError: if it is damaged, or holds anything that a policy does not need.
     """
