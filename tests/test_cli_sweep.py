@@ -33,7 +33,7 @@ def test_plan_shows_runs_and_costs_and_starts_nothing(folder, capsys):
     assert run(["sweep", "plan", "transfer"]) == 0
     said = capsys.readouterr()
     assert "halfcheetah-armature-no-transfer-seed0-" in said.out
-    assert "30 runs, 30 to do: about 15.8 core-hours" in said.err
+    assert "30 runs, 30 to do: about 11.8 core-hours" in said.err
     assert run(["sweep", "plan", "transfer", "--grid", "seed=0", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found) == 10
