@@ -168,7 +168,7 @@ def test_random_signals_end_with_the_right_code_and_resume_works(tmp_path, clean
         code = wait(child)
         # Once the file is there the handlers are gone: the child dies as any process does.
         assert code in (0, 130 if number == signal.SIGINT else 75) or out.exists()
-        assert assert_durable(out, episodes) > 0 or code == 0
+        assert assert_durable(out, episodes) > 0 or out.exists()
         assert wait(spawn(out, resume=True)) == 0
         assert content_hash(out) == expected
 
