@@ -76,11 +76,14 @@ def new_panels(title: str, number: int, height: float) -> tuple[Figure, list[Axe
     return figure, [figure.add_subplot(rows, columns, index + 1) for index in range(number)]
 
 
-def paper_line(axes: Axes, value: float, label: str, *, right: bool = False) -> None:
+def paper_line(
+    axes: Axes, value: float, label: str, *, right: bool = False, below: bool = False
+) -> None:
     """A dashed line at what the paper has, with a label at one of its ends."""
     axes.axhline(value, color=INK, lw=1, ls=(0, (5, 4)))
     axes.annotate(
-        label, (0.99 if right else 0.01, value), (0, 3), ha="right" if right else "left",
+        label, (0.99 if right else 0.01, value), (0, -3 if below else 3),
+        ha="right" if right else "left", va="top" if below else "baseline",
         xycoords=("axes fraction", "data"), textcoords="offset points",
         fontsize=6.5 if right else 8, color=INK,
         path_effects=[withStroke(linewidth=3, foreground="white")],

@@ -111,9 +111,12 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
         axes.locator_params(axis="x", nbins=4)
         axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
         axes.yaxis.set_major_formatter("{x:,.10g}")
-        for printed in family.printed if split == "test" else ():
+        lines = family.printed if split == "test" else ()
+        lowest = min((printed.mean for printed in lines), default=0.0)
+        for printed in lines:
             label = f"paper: {printed.method}, {thousands(printed.steps)}"  # panels are narrow
-            paper_line(axes, printed.mean, label, right=True)
+            below = len(lines) > 1 and printed.mean == lowest  # it may lie on the next one
+            paper_line(axes, printed.mean, label, right=True, below=below)
         if place + columns >= len(panels):  # nothing below it
             axes.set_xlabel("environment steps" if axis == "step" else "CPU seconds")
         if place % columns == 0:
