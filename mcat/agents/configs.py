@@ -16,17 +16,6 @@ LATELY = 0.15  # the share of a run's updates that preset fast deploys the avera
 LARGEST_LOG_STD = 2.0  # of a raw action: it is nearly uniform over both ends then
 
 
-def _settled(rate: float, settling: int | None, updates: int) -> float:
-    done = 0 if settling is None else updates / settling
-    return float(rate / (1 + done) ** 0.5)
-
-
-def _followed(config: CrossQConfig | SACConfig, updates: int) -> float:
-    """1 / (1 / rate + share * n) at the n-th update of the actor."""
-    steps = updates // config.policy_delay
-    return config.deployed_rate / (1 + config.deployed_rate * config.deployed_share * steps)
-
-
 def _require_sensible(config: TD3Config | CrossQConfig | SACConfig) -> None:
     """Refuse what makes no sense in any learner."""
     require_ranges(
@@ -73,8 +62,31 @@ class TD3Config:
         require_ranges(self, part=["target_rate"], not_negative=noise)
 
 
+class Settling:
+    """What a learner does more carefully the longer it learns."""
+
+    learning_rate: float
+    settling: int | None
+    policy_delay: int
+    deployed_rate: float
+    deployed_share: float
+
+    def rate(self, updates: int) -> float:
+        """The learning rate after so many updates."""
+        done = 0 if self.settling is None else updates / self.settling
+        return float(self.learning_rate / (1 + done) ** 0.5)
+
+    def following(self, updates: int) -> float:
+        """How far the deployed actor goes to meet the one that learns, after so many updates.
+
+        1 / (1 / rate + share * n) at the n-th update of the actor.
+        """
+        steps = updates // self.policy_delay
+        return self.deployed_rate / (1 + self.deployed_rate * self.deployed_share * steps)
+
+
 @dataclass(frozen=True, kw_only=True)
-class CrossQConfig:
+class CrossQConfig(Settling):
     """The numbers that were found to suit small networks on a laptop (docs/algorithms/crossq.md).
 
     Attributes:
@@ -112,14 +124,6 @@ class CrossQConfig:
     deployed_share: float = 0.0
     raw_action_cost: float = 0.01
 
-    def rate(self, updates: int) -> float:
-        """The learning rate after so many updates."""
-        return _settled(self.learning_rate, self.settling, updates)
-
-    def following(self, updates: int) -> float:
-        """How far the deployed actor goes to meet the one that learns, after so many updates."""
-        return _followed(self, updates)
-
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
         _require_sensible(self)
@@ -129,7 +133,7 @@ class CrossQConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SACConfig:
+class SACConfig(Settling):
     """The numbers of SAC as it is known; `FAST_SAC` are those that go with normalised critics.
 
     Attributes:
@@ -169,14 +173,6 @@ class SACConfig:
     policy_delay: int = 1
     deployed_rate: float = 1.0
     deployed_share: float = 0.0
-
-    def rate(self, updates: int) -> float:
-        """The learning rate after so many updates."""
-        return _settled(self.learning_rate, self.settling, updates)
-
-    def following(self, updates: int) -> float:
-        """How far the deployed actor goes to meet the one that learns, after so many updates."""
-        return _followed(self, updates)
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""

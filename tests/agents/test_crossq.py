@@ -226,16 +226,19 @@ def test_raw_actions_cost_their_mean_square():
         torch.testing.assert_close(found, 0.1 * gradient)
 
 
-def test_the_deployed_actor_follows_the_one_that_learns():
-    """After each update of that one a quarter of the way, and nowhere in between."""
-    config = CrossQConfig(hidden=(8, 8), policy_delay=2, deployed_rate=0.25, learning_rate=0.1)
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_the_deployed_actor_follows_the_one_that_learns(share):
+    """1 / (4 + share n) of the way after the n-th update of that one, nowhere in between."""
+    config = CrossQConfig(
+        hidden=(8, 8), policy_delay=2, deployed_rate=0.25, deployed_share=share, learning_rate=0.1
+    )
     agent = CrossQ(3, 2, config, generator())
     expected = [parameter.detach().clone() for parameter in agent.actor.parameters()]
     for update in range(1, 7):
         agent.update(random_batch(8, 3, 2, seed=update))
         if update % 2 == 0:
             for mean, parameter in zip(expected, agent.actor.parameters(), strict=True):
-                mean += 0.25 * (parameter.detach() - mean)
+                mean += (parameter.detach() - mean) / (4 + share * update / 2)
         for mean, parameter in zip(expected, agent.deployed.parameters(), strict=True):
             torch.testing.assert_close(parameter, mean)
             assert not parameter.requires_grad
@@ -248,21 +251,9 @@ def test_the_deployed_actor_follows_the_one_that_learns():
 
 
 def test_the_average_comes_to_be_one_over_a_share_of_all_updates():
-    """1 / (1 / 0.5 + 0.25 n) at the n-th update of the actor."""
-    config = CrossQConfig(
-        hidden=(8, 8), policy_delay=2, deployed_rate=0.5, deployed_share=0.25, learning_rate=0.1
-    )
+    config = CrossQConfig(policy_delay=2, deployed_rate=0.5, deployed_share=0.25)
     assert [config.following(updates) for updates in (0, 8, 24)] == [0.5, 1 / 3, 1 / 5]
     assert replace(config, deployed_share=0.0).following(10**6) == 0.5
-    agent = CrossQ(3, 2, config, generator())
-    expected = [parameter.detach().clone() for parameter in agent.actor.parameters()]
-    for update in range(1, 7):
-        agent.update(random_batch(8, 3, 2, seed=update))
-        if update % 2 == 0:
-            for mean, parameter in zip(expected, agent.actor.parameters(), strict=True):
-                mean += (parameter.detach() - mean) / (2 + 0.25 * update / 2)
-        for mean, parameter in zip(expected, agent.deployed.parameters(), strict=True):
-            torch.testing.assert_close(parameter, mean)
 
 
 def test_imitated_rows_teach_but_do_not_enter_the_statistics():
