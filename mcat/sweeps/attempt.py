@@ -9,7 +9,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from mcat.safe_io import io_errors
@@ -58,7 +59,11 @@ class Attempt:
     def _start(self, lock: int) -> subprocess.Popen[bytes]:
         sweep, cpus = self.sweep, self.sweep.resources.cpus
         line = self.run.command_line(sweep.folder, cpus)
-        with io_errors(sweep.log(self.run), "write"), sweep.log(self.run).open("ab") as log:
+        with (
+            io_errors(sweep.log(self.run), "write"),
+            sweep.log(self.run).open("ab") as log,
+            _on_cores(self.cores),
+        ):
             process = subprocess.Popen(
                 line,
                 stdin=subprocess.DEVNULL,
@@ -68,8 +73,6 @@ class Attempt:
                 pass_fds=(lock,),
                 start_new_session=self._own_session,
             )
-        if self.cores:
-            os.sched_setaffinity(process.pid, self.cores)  # before it has any thread
         who = {"pid": process.pid, "host": socket.gethostname(), "cores": self.cores}
         os.truncate(lock, 0)
         os.pwrite(lock, json.dumps(who).encode(), 0)
@@ -94,6 +97,19 @@ class Attempt:
         """Ask it to save and end."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
+
+
+@contextmanager
+def _on_cores(cores: Sequence[int]) -> Iterator[None]:
+    """What is started meanwhile is on these cores from its first moment; none leaves it free."""
+    before = os.sched_getaffinity(0) if cores else set()
+    if cores:
+        os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        if cores:
+            os.sched_setaffinity(0, before)
 
 
 def _locked(descriptor: int) -> bool:
