@@ -13,6 +13,7 @@ CriticKind = Literal["tracked", "normalised"]
 CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
 
 LATELY = 0.15  # the share of a run's updates that preset fast deploys the average of
+FAR = 5.0  # standard deviations of a reward: preset fast's bound of errors that count squared
 LARGEST_LOG_STD = 2.0  # of a raw action: it is nearly uniform over both ends then
 
 
@@ -28,7 +29,7 @@ def _require_settling(config: CrossQConfig | SACConfig) -> None:
     """Refuse what makes no sense in a learner that may settle."""
     require_ranges(
         config, at_least_1=["settling"], decay=["critic_beta", "deployed_share"],
-        part=["momentum", "deployed_rate"],
+        part=["momentum", "deployed_rate"], positive=["huber_delta"],
     )  # fmt: skip
 
 
@@ -109,6 +110,9 @@ class CrossQConfig(Settling):
         deployed_share: As that rate falls with this, the average comes to be one over this share
             of all updates so far (polynomial-decay averaging, Shamir and Zhang 2013); 0 keeps the
             rate as it is.
+        huber_delta: A critic's error counts squared up to this, and beyond it in proportion
+            (Huber's loss); None counts all of them squared, so that a few large ones can drag the
+            critics away from everything else.
     """
 
     hidden: tuple[int, ...] = (128, 128)
@@ -123,6 +127,7 @@ class CrossQConfig(Settling):
     deployed_rate: float = 0.003
     deployed_share: float = 0.0
     raw_action_cost: float = 0.01
+    huber_delta: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
@@ -156,6 +161,7 @@ class SACConfig(Settling):
         deployed_rate: How far the actor that a user gets goes, after each update of the one that
             learns, to meet it; 1 makes them the same.
         deployed_share: The average is over this share of all updates so far, as in `CrossQConfig`.
+        huber_delta: Up to which error critics count it squared, as in `CrossQConfig`.
     """
 
     hidden: tuple[int, ...] = (256, 256)
@@ -173,6 +179,7 @@ class SACConfig(Settling):
     policy_delay: int = 1
     deployed_rate: float = 1.0
     deployed_share: float = 0.0
+    huber_delta: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no sense."""
@@ -199,6 +206,7 @@ FAST_SAC = SACConfig(
     policy_delay=3,
     deployed_rate=0.003,
     deployed_share=LATELY,
+    huber_delta=FAR,
 )
 """SAC with what `CrossQConfig` has beside TD3."""
 

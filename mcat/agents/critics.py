@@ -32,13 +32,32 @@ class Values(NamedTuple):
     after: Tensor  # of what would be done next, without gradient
     imitated: Tensor  # of the imitated steps; without imitation there are none
 
-    def losses(self, target: Tensor, imitation: Imitation | None) -> CriticLosses:
+    def losses(
+        self,
+        target: Tensor,
+        imitation: Imitation | None,
+        *,
+        huber_delta: float | None = None,
+        weights: Tensor | None = None,
+    ) -> CriticLosses:
         """How far they are from `target`, and below the returns of imitated steps.
 
         Each is one number, or one per task for rows by task.
+
+        Args:
+            target: What `now` should be.
+            imitation: The imitated steps.
+            huber_delta: Errors beyond it count in proportion, not squared (Huber's loss).
+            weights: `(n, 1)`, what each row counts; None for 1.
         """
-        # MSE of Q1 plus MSE of Q2
-        td = (self.now - target).square().sum((0, -2, -1)) / target.shape[-2]
+        if huber_delta is None:
+            errors = (self.now - target).square()
+        else:  # twice Huber's, so that it is the square of a small error
+            goal = target.expand_as(self.now)
+            errors = 2 * functional.huber_loss(self.now, goal, reduction="none", delta=huber_delta)
+        if weights is not None:
+            errors = weights * errors
+        td = errors.sum((0, -2, -1)) / target.shape[-2]  # MSE of Q1 plus MSE of Q2
         if imitation is None:
             return CriticLosses(td, td, torch.zeros(()), torch.zeros(0))
         loss, gains = imitation.loss(self.imitated)

@@ -69,7 +69,7 @@ class CrossQ(Learner):
         )
         values = self.twins.values(obs, action, next_obs, next_action, imitation)
         target = reward + config.discount * (1 - terminal) * values.after.amin(0)
-        losses = values.losses(target, imitation)
+        losses = values.losses(target, imitation, huber_delta=config.huber_delta)
         minimise(self.critic_adam, losses.total)
         self.updates += 1
 

@@ -87,7 +87,8 @@ class SAC(Learner):
         values = self.twins.values(obs, action, next_obs, drawn.action, imitation)
         # y = c r + γ (1 - terminal) [min Q'(s', a') - α log π(a')]
         later = config.discount * (1 - terminal) * (values.after.amin(0) - cost)
-        losses = values.losses(config.reward_scale * reward + later, imitation)
+        target = config.reward_scale * reward + later
+        losses = values.losses(target, imitation, huber_delta=config.huber_delta)
         self.descend(self.critic_adam, losses.total)
         self.updates += 1
 

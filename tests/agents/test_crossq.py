@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from mcat.agents.configs import CrossQConfig
-from mcat.agents.critics import NormalisedMLP
+from mcat.agents.critics import NormalisedMLP, Values
 from mcat.agents.crossq import CrossQ
 from mcat.agents.learner import Batch, Imitation
 from mcat.errors import DataError, UsageError
@@ -256,6 +256,33 @@ def test_the_average_comes_to_be_one_over_a_share_of_all_updates():
     assert replace(config, deployed_share=0.0).following(10**6) == 0.5
 
 
+def test_errors_beyond_delta_count_in_proportion():
+    """Distances 1, -2 and 5, 0 of two critics from their targets; of |e| > 2: 4 |e| - 4."""
+    now = torch.tensor([[[1.0], [-2.0]], [[5.0], [0.0]]], requires_grad=True)
+    values, target = Values(now, now.detach(), now[:, :0]), torch.zeros(2, 1)
+    squared = values.losses(target, None)
+    assert squared.total.item() == (1 + 4 + 25 + 0) / 2
+    huber = values.losses(target, None, huber_delta=2.0)
+    assert huber.total.item() == huber.td.item() == (1 + 4 + 16 + 0) / 2
+    (gradient,) = torch.autograd.grad(huber.total, now)
+    assert gradient.flatten().tolist() == [1, -2, 2, 0]
+    weighted = values.losses(target, None, huber_delta=2.0, weights=torch.tensor([[3.0], [0.5]]))
+    assert weighted.total.item() == (3 * 1 + 0.5 * 4 + 3 * 16 + 0) / 2
+
+
+@pytest.mark.parametrize("delta", [None, 0.5])
+def test_the_critics_minimise_the_loss_that_their_settings_name(delta):
+    batch = random_batch(16, 3, 2)
+    losses = []
+    for one in (delta, 1e6):  # beyond which no error is: squares
+        config = CrossQConfig(hidden=(8, 8), huber_delta=one)
+        losses.append(CrossQ(3, 2, config, generator()).update(batch).critic.item())
+    if delta is None:
+        assert losses[0] == pytest.approx(losses[1])
+    else:
+        assert losses[0] < 0.9 * losses[1]
+
+
 def test_imitated_rows_teach_but_do_not_enter_the_statistics():
     batch, more = random_batch(16, 3, 2), random_batch(9, 3, 2, seed=1)
     alone, both = CrossQ(3, 2, SMALL, generator()), CrossQ(3, 2, SMALL, generator())
@@ -350,6 +377,7 @@ def test_state_of_another_network_is_refused_and_changes_nothing():
         {"policy_delay": 0},
         {"deployed_rate": 0.0},
         {"deployed_share": 1.0},
+        {"huber_delta": 0.0},
     ],
 )
 def test_senseless_settings_are_refused(bad):

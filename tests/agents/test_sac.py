@@ -337,6 +337,7 @@ def test_state_of_another_network_is_refused_and_changes_nothing():
         {"policy_delay": 0},
         {"deployed_rate": 0.0},
         {"deployed_share": -0.1},
+        {"huber_delta": -1.0},
         {"critics": "wild"},
     ],
 )

@@ -215,10 +215,11 @@ def test_packaged_plans_can_be_run(name):
 
 
 def test_the_recorded_sweep_goes_on_with_what_fast_was_when_it_began():
-    """Its finished runs have two updates a step, and no setting of how averages grow."""
+    """Its finished runs have two updates a step, and know of no growing average or Huber loss."""
     for run in resolve(load_plan("transfer")[0], Commands()):
         own = run.config["mcat"]
         assert (own["updates_per_step"], own["crossq"]["deployed_share"]) == (2, 0)
+        assert own["crossq"]["huber_delta"] is None
 
 
 def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
@@ -230,5 +231,8 @@ def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
         assert own["credit"]["kind"] == "auto"
         assert (own["learn_while_acting"], own["scale_rewards"]) == (True, True)
         assert (own["start_steps"], own["updates_per_step"], own["imitate"]) == (10_000, 3, False)
-        assert own["crossq" if "crossq" in own else "sac"]["deployed_share"] == 0.15
+        learner = own["crossq" if "crossq" in own else "sac"]
+        assert learner["deployed_share"] == 0.15
+        # PEARL's rewards are five times as large
+        assert learner["huber_delta"] == 5 * learner.get("reward_scale", 1)
         assert run.config["episode_lengths"] == [100, 500]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from mcat.agents.configs import (
+    FAR,
     LATELY,
     CreditConfig,
     CrossQConfig,
@@ -177,7 +178,7 @@ _FAST = replace(
     exploration=0.3,
     batch_size=128,
     updates_per_step=3.0,
-    crossq=CrossQConfig(deployed_share=LATELY),
+    crossq=CrossQConfig(deployed_share=LATELY, huber_delta=FAR),
     credit=CreditConfig(kind="auto"),
     selection=SelectionConfig(transfer_memory=100_000, alternate=True),
 )

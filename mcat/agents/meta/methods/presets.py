@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mcat.agents.configs import (
+    FAR,
     FAST_SAC,
     LATELY,
     CreditConfig,
@@ -109,7 +110,11 @@ HIPBMDP = _presets(
 PEARL = _presets(
     PEARLRun,
     PEARLConfig,
-    fast={"sac": replace(FAST_SAC, temperature=1.0, temperature_rate=0.0, reward_scale=5.0)},
+    fast={
+        "sac": replace(
+            FAST_SAC, temperature=1.0, temperature_rate=0.0, reward_scale=5.0, huber_delta=5 * FAR
+        )
+    },
     paper={
         "sac": replace(_PEARL, hidden=(300, 300, 300)),
         "encoder_hidden": (200, 200, 200),
@@ -124,7 +129,7 @@ MQL = _presets(
     MQLConfig,
     fast={
         "learner": "crossq",
-        "crossq": CrossQConfig(deployed_share=LATELY),
+        "crossq": CrossQConfig(deployed_share=LATELY, huber_delta=FAR),
         "exploration": 0.3,
     },
     paper={

@@ -97,7 +97,8 @@ class RecurrentTD3(Learner):
             imitation = imitation._replace(obs=self.reader.read(imitation.obs))
         values = self.twins.values(self.reader.read(obs), action, after, next_action, imitation)
         target = reward + config.discount * (1 - terminal) * values.after.amin(0)
-        losses = _losses(values, target, imitation, weights)
+        delta = config.huber_delta if isinstance(config, CrossQConfig) else None
+        losses = values.losses(target, imitation, huber_delta=delta, weights=weights)
         minimise(self.critic_adam, losses.total + pull * self._distance(self.critic_adam, pull))
         self.updates += 1
         if self.updates % config.policy_delay == 0:
@@ -181,13 +182,3 @@ class RecurrentTD3(Learner):
             "reader": self.reader,
             "critic_adam": self.critic_adam,
         }
-
-
-def _losses(
-    values: Values, target: Tensor, imitation: Imitation | None, weights: Tensor | None
-) -> CriticLosses:
-    """The critics' losses, each row counting as much as its weight says."""
-    if weights is None:
-        return values.losses(target, imitation)
-    td = (weights * (values.now - target).square()).sum() / target.shape[-2]
-    return CriticLosses(td, td, torch.zeros(()), torch.zeros(0))
