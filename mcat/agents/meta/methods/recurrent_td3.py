@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mcat.agents.configs import CrossQConfig, TD3Config
-from mcat.agents.critics import CriticLosses, NormalisedCritics, TrackedCritics, Values
+from mcat.agents.critics import NormalisedCritics, TrackedCritics
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import minimise
 from mcat.agents.recurrent import Reader, RecurrentMLP, follow
