@@ -13,7 +13,7 @@ CriticKind = Literal["tracked", "normalised"]
 CreditKind = Literal["none", "uniform", "ridge", "learned", "auto"]
 
 LATELY = 0.15  # the share of a run's updates that preset fast deploys the average of
-FAR = 5.0  # standard deviations of a reward: preset fast's bound of errors that count squared
+FAR = 10.0  # standard deviations of a reward: preset fast's bound of errors that count squared
 LARGEST_LOG_STD = 2.0  # of a raw action: it is nearly uniform over both ends then
 
 

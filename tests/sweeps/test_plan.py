@@ -234,5 +234,5 @@ def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
         learner = own["crossq" if "crossq" in own else "sac"]
         assert learner["deployed_share"] == 0.15
         # PEARL's rewards are five times as large
-        assert learner["huber_delta"] == 5 * learner.get("reward_scale", 1)
+        assert learner["huber_delta"] == 10 * learner.get("reward_scale", 1)
         assert run.config["episode_lengths"] == [100, 500]
