@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mcat.agents.meta.methods.registry import METHODS
+from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.runs.record import RunRecord
-from mcat.config import flatten, to_json
+from mcat.config import completed, defaults_of, flatten, to_json
 from mcat.errors import MissingInputError, UsageError
 from mcat.reports.learning.runs import LearningRun
 from mcat.reports.sections import Array
@@ -28,6 +29,8 @@ _NAMES = {
     "imitate": "SIL",
     "context.contrastive_weight": "contrastive loss",
     "credit.kind": "credit",
+    "crossq.deployed_share": "long average",
+    "crossq.huber_delta": "Huber loss",
     "selection.margin": "selection margin",
 }
 _OFF = (False, None, "none", 0)
@@ -90,7 +93,7 @@ def group_runs(runs: Sequence[LearningRun], labels: Sequence[str] = ()) -> tuple
                 record.family,
                 record.tasks,
                 record.preset,
-                sorted(_settings(record.config).items()),
+                sorted(_settings(record).items()),
             )
             joined.setdefault(repr(method), []).append(run)
     if not joined:
@@ -107,21 +110,32 @@ def group_runs(runs: Sequence[LearningRun], labels: Sequence[str] = ()) -> tuple
     )
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes the method: dotted names of settings → values."""
-    return {k: v for k, v in flatten(config).items() if k not in _NO_PART_OF_THE_METHOD}
+def _settings(record: RunRecord) -> dict[str, Any]:
+    """What makes the method: dotted names of settings → values, also of those it did not know."""
+    preset = _preset(record)
+    defaults = defaults_of(type(preset)) if preset and record.kind == "metatrain" else {}
+    return _of_method(flatten(record.config) | completed(record.config, defaults))  # in its order
+
+
+def _of_method(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in settings.items() if k not in _NO_PART_OF_THE_METHOD}
+
+
+def _preset(record: RunRecord) -> RunConfig | None:
+    """What is today called as the preset of a run; None if there is no such any more."""
+    method = METHODS.get(record.method) if record.kind == "metatrain" else METHODS["mcat"]
+    return method.presets.get(record.preset) if method else None
 
 
 def _labels(records: Sequence[RunRecord]) -> list[str]:
     """For each its preset and what was changed in it, with the method if it is not always MCAT."""
     labels = []
     for record in records:
-        method = METHODS.get(record.method) if record.kind == "metatrain" else METHODS["mcat"]
-        preset = method.presets.get(record.preset) if method else None
-        usual = _settings(to_json(preset) if preset else record.config)
+        preset = _preset(record)
+        usual = _of_method(flatten(to_json(preset) if preset else record.config))
         changed = [
             _words(key.removeprefix(f"{record.method}."), value)
-            for key, value in _settings(record.config).items()
+            for key, value in _settings(record).items()
             if key in usual and value != usual[key]
         ]
         labels.append(", ".join([record.preset, *changed]))
