@@ -114,7 +114,7 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     """What makes the method: dotted names of settings → values, also of those it did not know."""
     preset = _preset(record)
     defaults = defaults_of(type(preset)) if preset and record.kind == "metatrain" else {}
-    return _of_method(flatten(record.config) | completed(record.config, defaults))  # in its order
+    return _of_method(completed(record.config, defaults))
 
 
 def _of_method(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _labels(records: Sequence[RunRecord]) -> list[str]:
         usual = _of_method(flatten(to_json(preset) if preset else record.config))
         changed = [
             _words(key.removeprefix(f"{record.method}."), value)
-            for key, value in _settings(record).items()
+            for key, value in sorted(_settings(record).items())
             if key in usual and value != usual[key]
         ]
         labels.append(", ".join([record.preset, *changed]))

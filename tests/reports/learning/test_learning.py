@@ -170,7 +170,7 @@ def test_runs_of_before_there_was_a_setting_had_its_default(tmp_path):
     groups = group_runs([read_run(tmp_path / name) for name in ("today", "before", "set")])
     assert [group.label for group in groups] == [
         "fast, no mirror",
-        "fast, no mirror, no Huber loss",
+        "fast, no Huber loss, no mirror",
     ]
     assert [len(group.runs) for group in groups] == [1, 2]
 
