@@ -188,7 +188,8 @@ def test_runs_outlive_a_killed_driver_and_the_next_one_adopts_them(tmp_path):
     runs = [planned(f"r{n}", slow) for n in range(3)]
     sweep = small_sweep(tmp_path / "s", *runs)
     first = forked(sweep.folder)
-    wait_for(lambda: sum(s.state == "running" for s in look(sweep)) == 2)
+    # not their state: a run's lock is its driver's for a moment, before there is a process
+    wait_for(lambda: [tries(sweep, run) for run in runs] == [1, 1, 0])
     os.kill(first.pid, signal.SIGKILL)
     first.join()
     assert sum(s.state == "running" for s in look(sweep)) == 2
