@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from mcat.agents.configs import (
-    FAR,
-    LATELY,
+    FAST_CROSSQ,
     CreditConfig,
     CrossQConfig,
     ImitationConfig,
@@ -178,7 +177,7 @@ _FAST = replace(
     exploration=0.3,
     batch_size=128,
     updates_per_step=3.0,
-    crossq=CrossQConfig(deployed_share=LATELY, huber_delta=FAR),
+    crossq=FAST_CROSSQ,
     credit=CreditConfig(kind="auto"),
     selection=SelectionConfig(transfer_memory=100_000, alternate=True),
 )

@@ -8,10 +8,9 @@ from typing import Any
 
 from mcat.agents.configs import (
     FAR,
+    FAST_CROSSQ,
     FAST_SAC,
-    LATELY,
     CreditConfig,
-    CrossQConfig,
     SACConfig,
     TD3Config,
 )
@@ -129,7 +128,7 @@ MQL = _presets(
     MQLConfig,
     fast={
         "learner": "crossq",
-        "crossq": CrossQConfig(deployed_share=LATELY, huber_delta=FAR),
+        "crossq": FAST_CROSSQ,
         "exploration": 0.3,
     },
     paper={
