@@ -130,7 +130,8 @@ def reproduce(
     ):
         from mcat.paper.config import ReproduceConfig
         from mcat.paper.run import reproduce as run
-        from mcat.reports.reproduction.page import require_writable, write_reproduction
+        from mcat.reports.files import require_writable
+        from mcat.reports.reproduction.page import write_reproduction
 
         config = ReproduceConfig(
             table=table,

@@ -47,8 +47,8 @@ def reproduce_runs(
     """Get the runs of a table done, unless they are, and write it; 1 if some are not."""
     from mcat.commands.sweep import get_done
     from mcat.commands.sweep_watch import compared
+    from mcat.reports.files import require_writable
     from mcat.reports.reproduction.experiment import lines_of, table_of, write_experiment
-    from mcat.reports.reproduction.page import require_writable
     from mcat.reports.tables import markdown_table
     from mcat.sweeps.local import LocalEngine
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mcat.agents.returns import Returns
 from mcat.errors import counted
-from mcat.reports.sections import Array
+from mcat.reports.gains import difference, gains
+from mcat.reports.sections import with_error
 from mcat.transfer.result import (
     CLONED,
     LOGGED,
@@ -27,7 +27,6 @@ from mcat.transfer.result import (
 
 OTHERS = {CLONED: "cloning the target's logs", OFFLINE: "offline RL on the target's logs"}
 """What can be done with these logs instead, in words."""
-_FEWEST = 5  # with fewer episodes the error itself is not known well enough to judge by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ class Verdict:
 
 def mean_and_error_text(returns: Returns) -> str:
     """Mean and standard error of the mean."""
-    return f"{returns.mean:,.1f} ± {returns.standard_error:,.1f}"
+    return with_error(returns.mean, returns.standard_error)
 
 
 def verdict(result: TransferResult) -> Verdict:
@@ -108,14 +107,6 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
     return replace(found, details=f"{details} That translating is better is not clear.")
 
 
-def difference(before: Returns, after: Returns) -> tuple[float, float]:
-    """Mean and standard error of what one earns more in the same episodes; ∞ for too few."""
-    differences = np.subtract(after.values, before.values)
-    if len(differences) < _FEWEST:
-        return float(differences.mean()), np.inf
-    return float(differences.mean()), float(differences.std(ddof=1)) / np.sqrt(len(differences))
-
-
 def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdict:
     gain, error = difference(before, after)
     episodes = len(after.values)
@@ -142,31 +133,11 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
     return Verdict(tone="good", headline="Translation helped", details=details)
 
 
-def improvement(matrix: ReturnMatrix) -> tuple[Array, NDArray[np.bool_]]:
-    """Per source (row) and target (column) the gain in percent, and whether it is no chance.
-
-    The gain is 100·(transferred − untranslated) / max(|untranslated|, 1), NaN for a pair that was
-    not evaluated.
-    """
-    before, after, before_error, after_error = (
-        np.array(cells, dtype=np.float64)  # None becomes NaN
-        for cells in (
-            matrix.untranslated,
-            matrix.transferred,
-            matrix.untranslated_error,
-            matrix.transferred_error,
-        )
-    )
-    gain = after - before
-    clear = np.abs(gain) > 2 * np.hypot(before_error, after_error)
-    return 100 * gain / np.maximum(np.abs(before), 1), clear
-
-
 def _of_pairs(matrix: ReturnMatrix) -> Verdict:
-    percent, clear = improvement(matrix)
+    percent, clear = gains(matrix)
     different = ~np.eye(len(percent), dtype=bool) & np.isfinite(percent)
-    gains = percent[different]
-    if not gains.size:
+    found = percent[different]
+    if not found.size:
         return Verdict(
             tone="unclear",
             headline="Trained, but not tried out",
@@ -176,8 +147,8 @@ def _of_pairs(matrix: ReturnMatrix) -> Verdict:
     worse = int((percent < 0)[different & clear].sum())
     return Verdict(
         tone="good" if better > worse else "bad" if worse > better else "unclear",
-        headline=f"Translation helped {better} of {gains.size} pairs and hurt {worse}",
-        details=f"The median pair of different tasks changes by {np.median(gains):+.1f} %, the"
-        f" worst by {gains.min():+.1f} % and the best by {gains.max():+.1f} %. Only a difference of"
+        headline=f"Translation helped {better} of {found.size} pairs and hurt {worse}",
+        details=f"The median pair of different tasks changes by {np.median(found):+.1f} %, the"
+        f" worst by {found.min():+.1f} % and the best by {found.max():+.1f} %. Only a difference of"
         " more than twice its standard error counts as help or hurt.",
     )

@@ -2,18 +2,19 @@
 
 import pytest
 
+from mcat.reports import drawing
 from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import families_of
 from mcat.reports.comparison.results import ComparedRun
-from mcat.reports.learning import figures, page
-from mcat.reports.learning.groups import Group, group_runs
-from mcat.reports.learning.runs import read_run
+from mcat.reports.groups import Group, group_runs
+from mcat.reports.learning import page
 from mcat.reports.learning.sections import (
     curves_section,
     drivers_section,
-    paper_value,
     summary_rows,
 )
+from mcat.reports.printed import paper_value
+from mcat.reports.runs import read_run
 from tests.reports.learning.run_folders import write_run
 
 
@@ -90,8 +91,8 @@ def test_a_page_of_several_methods_is_drawn(tmp_path, monkeypatch):
     assert {path.name for path in found} >= {"drivers-pearl.png", "drivers-distral.png"}
     text = (tmp_path / "page" / "learning.html").read_text()
     assert "PEARL fast" in text
-    monkeypatch.setattr(figures, "png", lambda figure: figure)
-    _, test = figures.draw_curves(group_runs(runs), "title").axes
+    monkeypatch.setattr(drawing, "png", lambda figure: figure)
+    _, test = drawing.draw_curves(group_runs(runs), "title").axes
     told = [text.get_text() for text in test.texts]
     assert [line for line in told if "PEARL" in line or "Distral" in line] == []
 
