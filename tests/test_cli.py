@@ -76,6 +76,19 @@ def test_options_mean_the_same_in_every_command():
             if option.opts[0] in shared:
                 told[option.opts[0]].add(re.sub(r" \(default: \d+\)", "", option.help))
     assert {name: len(texts) for name, texts in told.items()} == dict.fromkeys(shared, 1), told
+    # What these take is the command's own, what they do is not.
+    begin = {
+        "--preset": "Complete settings under one name: ",
+        "--set": "Any setting, such as ",
+        "--resume": "Find it done, or go on where it was stopped: ",
+    }
+    for name, command in COMMANDS.items():
+        for option in command.params:
+            flag = option.opts[0]
+            if flag in begin and not option.hidden and not name.startswith("sweep"):
+                assert option.help.startswith(begin[flag]), f"{name} {flag}"
+            if flag == "--out":
+                assert (option.type.name, option.multiple, option.is_flag) == ("path", False, False)
 
 
 def test_every_declared_parameter_is_an_option(capsys):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
-from mcat.commands.help import Explained, group
+from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import out_option, quiet_option, say, threads_option, workers_option
+from mcat.commands.settings import preset_option
 from mcat.errors import UsageError, unknown
 from mcat.interrupts import stopping_at_once
 from mcat.paper.experiments import EXPERIMENTS
+from mcat.safe_io import read_json
 
 if TYPE_CHECKING:
     from mcat.translator.configs import Loss
@@ -47,10 +51,9 @@ TABLES_HELP = (
     click.option("--method", "methods", multiple=True, metavar="NAME",
                  help="Only this column, such as ours, cycle, cloning or offline-rl; may be "
                  "repeated (default: all)."),
-    click.option("--preset", metavar="NAME",
-                 help="cpu (at most an hour a row), paper (as printed, three days a translator), "
-                 "released (as the authors' code, an hour; table1, heatmaps), smoke (seconds); of "
-                 "runs those of mcat metatrain (default: cpu; of runs the plan's)."),
+    preset_option("cpu (at most an hour a row), paper (as printed, three days a translator), "
+                  "released (as the authors' code, an hour; table1, heatmaps) or smoke (seconds); "
+                  "of runs those of mcat metatrain (default: cpu; of runs the plan's)"),
     click.option("--transfer-loss", type=click.Choice(["l1", "nll"]),
                  help="L_trans: distance to F's mean, or likelihood under F (default: the "
                  "preset's; nll in paper, else l1)."),
@@ -82,6 +85,7 @@ TABLES_HELP = (
                  "sweeps, as of mcat sweep); what is there is not made again."),
     out_option("FOLDER", "Where the table goes.", default="results", show_default=True),
     quiet_option,
+    json_option,
 )  # fmt: skip
 @click.pass_context
 def reproduce(
@@ -102,6 +106,7 @@ def reproduce(
     threads: int,
     workers: int,
     quiet: bool,
+    as_json: bool,
 ) -> int:
     """Repeat the paper's experiments and write them beside its numbers.
 
@@ -111,19 +116,15 @@ def reproduce(
     numbers = _seeds(seeds)
     _require_of_table(context, table)
     if table in EXPERIMENTS:
-        from mcat.commands.reproduced import Wishes, reproduce_runs
+        from mcat.commands.reproduced import reproduce_runs
 
-        wishes = Wishes(
-            families=rows,
-            preset=preset,
-            steps=steps,
-            seeds=numbers,
-            episodes=episodes,
-            transfer_loss=transfer_loss,
-        )
-        return reproduce_runs(
-            table, wishes, work=work, out=out, jobs=jobs, start=not no_run, quiet=quiet
-        )
+        given = {"preset": preset, "steps": steps, "episodes": episodes}
+        paths, finished = reproduce_runs(
+            table, rows=rows, seeds=numbers, settings=given | {"transfer-loss": transfer_loss},
+            work=work, out=out, jobs=jobs, start=not no_run, quiet=quiet,
+        )  # fmt: skip
+        _tell(paths, as_json)
+        return 0 if finished else 1
     work = work or Path("runs/reproduce")
     with stopping_at_once(
         f"stopped: finished logs and translators are kept in {work}; the same command goes on"
@@ -145,17 +146,19 @@ def reproduce(
             threads=threads,
         )
         require_writable(out, table)
-        summary = run(
-            config,
-            work,
-            quiet=quiet,
-            notify=say,
-            workers=workers,
-        )
+        summary = run(config, work, quiet=quiet, notify=say, workers=workers)
         paths = write_reproduction(summary, out)
+    _tell(paths, as_json)
+    return 0
+
+
+def _tell(paths: Sequence[Path], as_json: bool) -> None:
+    """Name the files of a table, or print what the first of them holds."""
+    if as_json:
+        click.echo(json.dumps(read_json(paths[0]) | {"files": list(map(str, paths))}))
+        return
     for path in paths:
         click.echo(path)
-    return 0
 
 
 def _seeds(text: str) -> tuple[int, ...]:

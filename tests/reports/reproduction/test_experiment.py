@@ -151,6 +151,19 @@ def test_calls_that_make_no_sense_start_nothing(words, said, tmp_path, capsys):
     assert not (tmp_path / "work").exists()
 
 
+def test_the_table_and_its_files_can_be_had_as_json(tmp_path, capsys, monkeypatch):
+    def made(name, **given):
+        return write_experiment(name, EXPERIMENTS[name], pair(), given["out"], "mcat"), False
+
+    monkeypatch.setattr("mcat.commands.reproduced.reproduce_runs", made)
+    call = ["reproduce", "contrastive", "--no-run", "--out", str(tmp_path)]
+    assert run([*call, "--json"]) == 1  # some runs are not finished
+    told = json.loads(capsys.readouterr().out)
+    assert (told["table"], told["files"][0]) == ("contrastive", str(tmp_path / "contrastive.json"))
+    assert run(call) == 1
+    assert capsys.readouterr().out.splitlines() == told["files"]
+
+
 @pytest.mark.slow
 def test_a_table_is_made_from_nothing_and_then_from_what_is_there(tmp_path, capsys):
     places = ["--work", str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--quiet"]
