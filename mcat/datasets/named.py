@@ -33,7 +33,7 @@ from mcat.datasets.untrusted_tables import MAX_COLUMNS
 from mcat.errors import DataError, MissingInputError, UsageError, counted, printable
 from mcat.safe_io import StrPath, open_input
 
-Table = dict[str, NDArray[Any]]
+NamedColumns = dict[str, NDArray[Any]]
 _KINDS = {"rewards": "reward", "terminals": "terminal", "episode_ends": "episode"}
 
 
@@ -106,7 +106,9 @@ def read_log(path: StrPath, columns: LogColumns, *, damage: list[str] | None = N
         raise UsageError(f"{path}: {error}") from None
 
 
-def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColumns) -> RawLog:
+def _raw_log(
+    path: StrPath, table: NamedColumns, found: Sequence[str], columns: LogColumns
+) -> RawLog:
     observations, actions = columns.wanted(found)
     used = [*observations, *actions, *columns.scalars]
     ignored = [name for name in found if name not in used]
@@ -163,7 +165,9 @@ def _refuse_meant(ignored: Sequence[str], columns: LogColumns) -> None:
 # ---- CSV
 
 
-def _csv(path: StrPath, columns: LogColumns, damage: list[str] | None) -> tuple[Table, list[str]]:
+def _csv(
+    path: StrPath, columns: LogColumns, damage: list[str] | None
+) -> tuple[NamedColumns, list[str]]:
     """The wanted columns of a CSV file, and the names of all."""
 
     def choose(header: list[str]) -> Converters:
@@ -204,7 +208,7 @@ def _moment(text: str) -> float:
 
 def _damaged_csv(
     path: StrPath, choose: Callable[[list[str]], Converters], damage: list[str]
-) -> tuple[Table, list[str]]:
+) -> tuple[NamedColumns, list[str]]:
     """What can be read of a CSV file: whole lines, and NaN for what is no number."""
     lines = csv.reader(StringIO(_whole_text(path, damage), newline=""))
     header = [name.strip() for name in next(lines, [])]

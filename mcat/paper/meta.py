@@ -141,7 +141,7 @@ PRINTED: tuple[Printed, ...] = (
 """Every number of those tables."""
 
 
-class Method(NamedTuple):
+class PrintedMethod(NamedTuple):
     """Which of the paper's methods a run is."""
 
     name: str  # as in `Printed`
@@ -150,7 +150,7 @@ class Method(NamedTuple):
     same_learner: bool
 
 
-def method_of(record: RunRecord) -> Method | None:
+def method_of(record: RunRecord) -> PrintedMethod | None:
     """The paper's method that a run of `mcat metatrain` is; None if the paper has no such one."""
     method = METHODS.get(record.method) if record.kind == "metatrain" else None
     if method is None or record.preset not in method.presets:
@@ -160,7 +160,7 @@ def method_of(record: RunRecord) -> Method | None:
     if record.method != "mcat":
         name = method.label + "+SIL" * settings[f"{record.method}.imitate"]
         same = not credit and not settings[f"{record.method}.learn_while_acting"]
-        return Method(name, same)
+        return PrintedMethod(name, same)
     off = {
         NO_TRANSFER: not settings["mcat.transfer"],
         NO_CONTRAST: settings["mcat.context.contrastive_weight"] == 0,
@@ -172,7 +172,7 @@ def method_of(record: RunRecord) -> Method | None:
     if len(ablations) > 1:
         return None
     same = settings["mcat.learner"] == "td3" and not credit
-    return Method(ablations[0] if ablations else MCAT, same)
+    return PrintedMethod(ablations[0] if ablations else MCAT, same)
 
 
 def printed_for(record: RunRecord, column: str, steps: int) -> Printed | None:

@@ -166,7 +166,7 @@ def counts(cases: Sequence[Case]) -> dict[Grade, dict[Outcome, int]]:
     }
 
 
-def to_json(cases: Sequence[Case], found: Agreement) -> dict[str, Any]:
+def calibration_json(cases: Sequence[Case], found: Agreement) -> dict[str, Any]:
     """All of it, as JSON types."""
     whole: dict[str, Any] = json.loads(
         json.dumps(

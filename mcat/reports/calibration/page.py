@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mcat.errors import counted
 from mcat.provenance import provenance
-from mcat.reports.calibration.cases import Agreement, Case, agreement, counts, to_json
+from mcat.reports.calibration.cases import Agreement, Case, agreement, calibration_json, counts
 from mcat.reports.files import can_draw, require_writable, write_table
 from mcat.reports.tables import markdown_table
 
@@ -28,8 +28,8 @@ def write_calibration(cases: Sequence[Case], folder: Path) -> list[Path]:
         from mcat.reports.calibration.figures import draw_cases
 
         pictures[NAME] = draw_cases(cases, headline(found))
-    content = to_json(cases, found) | {"provenance": provenance()}
-    text = markdown(cases, found, picture=bool(pictures))
+    content = calibration_json(cases, found) | {"provenance": provenance()}
+    text = _markdown(cases, found, picture=bool(pictures))
     return write_table(folder, NAME, content, text, pictures)
 
 
@@ -48,7 +48,7 @@ def headline(found: Agreement) -> str:
     )
 
 
-def markdown(cases: Sequence[Case], found: Agreement, *, picture: bool) -> str:
+def _markdown(cases: Sequence[Case], found: Agreement, *, picture: bool) -> str:
     """The page."""
     commits = ", ".join(sorted({case.commit[:10] for case in cases}))
     parts = [

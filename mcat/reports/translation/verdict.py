@@ -30,7 +30,7 @@ OTHERS = {CLONED: "cloning the target's logs", OFFLINE: "offline RL on the targe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class TransferVerdict:
     """Whether the transfer helped, as a headline and what stands behind it."""
 
     tone: Literal["good", "bad", "unclear"]
@@ -43,7 +43,7 @@ def mean_and_error_text(returns: Returns) -> str:
     return with_error(returns.mean, returns.standard_error)
 
 
-def verdict(result: TransferResult) -> Verdict:
+def verdict(result: TransferResult) -> TransferVerdict:
     """The transferred policy against the source policy left as it is, and what else there is."""
     if result.matrix is not None:
         return _of_pairs(result.matrix)
@@ -54,7 +54,7 @@ def verdict(result: TransferResult) -> Verdict:
         others = [by_label[label] for label in OTHERS if label in by_label]
         return _beside(others, found, before, after) if others else found
     judge = "; judge by the trust estimate below." if result.trust else "."
-    return Verdict(
+    return TransferVerdict(
         tone="unclear",
         headline="Trained, but not tried out",
         details=f"There are no returns to compare{judge}{_known_from_logs(result.logged)}",
@@ -82,7 +82,9 @@ def _log_text(returns: Returns) -> str:
     return f"{returns.mean:,.1f} an episode (at best {max(returns.values):,.1f}; {number})"
 
 
-def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: Returns) -> Verdict:
+def _beside(
+    others: Sequence[Returns], found: TransferVerdict, before: Returns, after: Returns
+) -> TransferVerdict:
     """The verdict in view of what else these logs give; all ran the same episodes."""
     best = max(others, key=lambda returns: returns.mean)
     listed = " and ".join(
@@ -98,7 +100,7 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
             return replace(found, details=details + told)
         told += f": the policy is in {POLICY_FILES[best.label]}."
         headline = f"Translation is the wrong tool here: {name} earns more"
-        return Verdict(tone="bad", headline=headline, details=details + told)
+        return TransferVerdict(tone="bad", headline=headline, details=details + told)
     if found.tone != "good":
         return replace(found, details=details)
     if -ahead > 2 * error:
@@ -107,7 +109,7 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
     return replace(found, details=f"{details} That translating is better is not clear.")
 
 
-def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdict:
+def _of_returns(before: Returns, after: Returns, home: Returns | None) -> TransferVerdict:
     gain, error = difference(before, after)
     episodes = len(after.values)
     times = f", {after.mean / before.mean:.2f} times as much" if before.mean > 1 else ""
@@ -120,32 +122,32 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
         known = np.isfinite(error)
         why = f"with a standard error of {error:,.1f}" if known else "in too few episodes"
         details += f" The difference is {gain:+,.1f} {why}: it may be chance."
-        return Verdict(tone="unclear", headline="No clear difference", details=details)
+        return TransferVerdict(tone="unclear", headline="No clear difference", details=details)
     if gain < 0:
         details += " Do not deploy this translator: the policy does better without it."
-        return Verdict(tone="bad", headline="Translation made it worse", details=details)
+        return TransferVerdict(tone="bad", headline="Translation made it worse", details=details)
     if home is not None and home.mean > before.mean:
         share = gain / (home.mean - before.mean)
         details += (
             f" That wins back {100 * share:.0f} % of what the change of machine cost:"
             f" the policy earns {mean_and_error_text(home)} on the source."
         )
-    return Verdict(tone="good", headline="Translation helped", details=details)
+    return TransferVerdict(tone="good", headline="Translation helped", details=details)
 
 
-def _of_pairs(matrix: ReturnMatrix) -> Verdict:
+def _of_pairs(matrix: ReturnMatrix) -> TransferVerdict:
     percent, clear = gains(matrix)
     different = ~np.eye(len(percent), dtype=bool) & np.isfinite(percent)
     found = percent[different]
     if not found.size:
-        return Verdict(
+        return TransferVerdict(
             tone="unclear",
             headline="Trained, but not tried out",
             details="None of the tasks has a policy to transfer.",
         )
     better = int((percent > 0)[different & clear].sum())
     worse = int((percent < 0)[different & clear].sum())
-    return Verdict(
+    return TransferVerdict(
         tone="good" if better > worse else "bad" if worse > better else "unclear",
         headline=f"Translation helped {better} of {found.size} pairs and hurt {worse}",
         details=f"The median pair of different tasks changes by {np.median(found):+.1f} %, the"
