@@ -104,7 +104,8 @@ PRINTED: tuple[Printed, ...] = (
     *_row("D.3", "MQL", _1M, TEST, _SETS,
           [(-248.0, 32.0), (-335.0, 20.8), (-214.7, 28.9),
            (-291.3, 25.8), (-467.8, 6.5), (-287.9, 11.7)]),
-    # D.4; its test returns of MCAT are those of Table 2 but for ant-damping (docs/decisions.md)
+    # D.4; its test returns of MCAT are those of Table 2 but for ant-damping
+    # (docs/decisions.md#numbers-that-are-printed-twice)
     *_row("D.4", MCAT, _2M, TRAIN, _FIVE,
           [(2278.8, 426.2), (2267.2, 579.2), (2226.3, 762.6), (1322.7, 57.4), (110.4, 30.5)]),
     *_row("D.4", NO_SIL, _2M, TRAIN, _FIVE,
@@ -177,6 +178,8 @@ def method_of(record: RunRecord) -> PrintedMethod | None:
 
 def printed_for(record: RunRecord, column: str, steps: int) -> Printed | None:
     """The paper's number for the setting of a run, None if it has none.
+
+    Which one: docs/decisions.md#which-number-stands-beside-a-run.
 
     Args:
         record: Of the run.

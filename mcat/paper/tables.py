@@ -134,7 +134,10 @@ def _locomotion(
     policy = PolicyOf("good", _packaged(source))
 
     def targets(preset: str) -> tuple[Log, ...]:
-        """Beyond the paper: what was logged when the source's policy was tried on the target."""
+        """Beyond the paper: what was logged when the source's policy was tried on the target.
+
+        What F learns from: docs/decisions.md#which-machine-f-knows.
+        """
         tried = Log(
             name=f"{target.label(*_named(target))}-good-of-{source.label(*_named(source))}",
             task=target,
