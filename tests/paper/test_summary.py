@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mcat.paper.summary import RowSummary, Summary, gain_errors, mean_matrix
-from mcat.reports.gains import gains
 from mcat.reports.reproduction.page import markdown, write_reproduction
+from mcat.reports.sections import gains
 from mcat.transfer.result import ReturnMatrix
 
 NO_ERROR = ((0.0, 0.0), (None, None))

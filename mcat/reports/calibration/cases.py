@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mcat.errors import DataError, MissingInputError
-from mcat.reports.gains import difference
+from mcat.reports.sections import difference
 from mcat.safe_io import read_json
 from mcat.transfer.result import (
     ON_SOURCE,

@@ -11,8 +11,20 @@ from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
 from mcat.agents.meta.algorithm import RANDOM
-from mcat.reports.drawing import draw_curve, scatter_run, shades, step_axis
-from mcat.reports.figures import BLUE, INK, ORANGE, new_figure, new_panels, panel_title, plain, png
+from mcat.reports.figures import (
+    BLUE,
+    INK,
+    ORANGE,
+    draw_curve,
+    new_figure,
+    new_panels,
+    panel_title,
+    plain,
+    png,
+    scatter_run,
+    shades,
+    step_axis,
+)
 from mcat.reports.groups import Group, MeanCurve, in_order, short_names
 from mcat.reports.learning.sections import known_drivers
 from mcat.reports.runs import Contexts, LearningRun

@@ -75,7 +75,7 @@ def _pictures(groups: Sequence[Group], *, detail: bool) -> Iterator[tuple[Sectio
     """What there is to see, each as PNG."""
     if not can_draw():
         raise MissingInputError(f"pictures need {NEEDS}")
-    from mcat.reports.drawing import draw_curves
+    from mcat.reports.figures import draw_curves
     from mcat.reports.learning import figures
 
     if any(group.curve(column) for group in groups for column in (TRAIN, TEST)):

@@ -221,7 +221,7 @@ def _draw(
     groups = [group for group in _groups(runs) if group.curve(TRAIN) or group.curve(TEST)]
     if not groups or not can_draw():
         return {}
-    from mcat.reports.drawing import draw_curves
+    from mcat.reports.figures import draw_curves
     from mcat.reports.reproduction.figures import draw_context_pair
 
     found = {name: draw_curves(groups, experiment.title)}

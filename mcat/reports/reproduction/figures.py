@@ -9,18 +9,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mcat.paper.summary import RowSummary, Summary, best_of, mean_matrix
-from mcat.reports.drawing import draw_heat_map, draw_paths, scatter_run
 from mcat.reports.figures import (
     BLUE,
     GREEN,
     GREY,
     INK,
     ORANGE,
+    draw_heat_map,
+    draw_paths,
     new_figure,
     new_panels,
     panel_title,
     plain,
     png,
+    scatter_run,
     style,
 )
 from mcat.reports.runs import LearningRun

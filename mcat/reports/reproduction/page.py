@@ -12,8 +12,7 @@ from mcat.errors import DataError, counted
 from mcat.paper.summary import Cell, RowSummary, Summary, best_of, gain_errors, mean_matrix
 from mcat.paper.tables import Numbers
 from mcat.reports.files import can_draw, require_writable, write_table
-from mcat.reports.gains import gains
-from mcat.reports.sections import with_error
+from mcat.reports.sections import gains, with_error
 from mcat.reports.tables import markdown_table
 from mcat.safe_io import is_file, read_json
 from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED, ReturnMatrix

@@ -9,18 +9,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mcat.reports.drawing import POLICY_COLOURS, draw_heat_map, draw_paths, scatter_contexts
 from mcat.reports.figures import (
     BLUE,
     GREEN,
     GREY,
     INK,
     ORANGE,
+    POLICY_COLOURS,
+    draw_heat_map,
+    draw_paths,
     new_figure,
     new_panels,
     panel_title,
     plain,
     png,
+    scatter_contexts,
     style,
 )
 from mcat.reports.sections import Section

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mcat.agents.returns import SUCCESS
-from mcat.reports.gains import gains
-from mcat.reports.sections import Array, Section, number, rate, share, told_apart
+from mcat.reports.sections import Array, Section, gains, number, rate, share, told_apart
 from mcat.reports.translation.verdict import mean_and_error_text, verdict
 from mcat.transfer.result import (
     CLONED,

@@ -10,8 +10,7 @@ import numpy as np
 
 from mcat.agents.returns import Returns
 from mcat.errors import counted
-from mcat.reports.gains import difference, gains
-from mcat.reports.sections import with_error
+from mcat.reports.sections import difference, gains, with_error
 from mcat.transfer.result import (
     CLONED,
     LOGGED,

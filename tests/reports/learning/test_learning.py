@@ -8,7 +8,7 @@ import pytest
 
 from mcat.agents.runs.record import RunRecord, read_record
 from mcat.errors import DataError, MissingInputError, UsageError
-from mcat.reports import drawing
+from mcat.reports import figures
 from mcat.reports.figures import project
 from mcat.reports.groups import Group, group_runs, in_order, short_names
 from mcat.reports.learning import figures as learning_figures
@@ -264,7 +264,7 @@ def test_sections_count_transfers_and_contexts(tmp_path):
 @pytest.fixture
 def drawn(monkeypatch):
     """Drawing functions return the figure instead of its PNG."""
-    for module in (drawing, learning_figures):
+    for module in (figures, learning_figures):
         monkeypatch.setattr(module, "png", lambda figure: figure)
     return learning_figures
 
@@ -275,7 +275,7 @@ def test_curves_show_means_bands_and_the_papers_line(tmp_path, drawn):
     write_run(tmp_path / "b", seed=1, per_task=0, evaluations=later)
     write_run(tmp_path / "c", preset="cpu", per_task=0, evaluations=())
     groups = group_runs([read_run(tmp_path / name) for name in "abc"])
-    train, test = drawing.draw_curves(groups, "title").axes
+    train, test = figures.draw_curves(groups, "title").axes
     means = [line.get_ydata().tolist() for line in train.get_lines() if line.get_linewidth() > 1]
     assert means == [[150, 400]]
     (band,) = train.collections

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcat.reports import drawing
+from mcat.reports import figures
 from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import families_of
 from mcat.reports.comparison.results import ComparedRun
@@ -91,8 +91,8 @@ def test_a_page_of_several_methods_is_drawn(tmp_path, monkeypatch):
     assert {path.name for path in found} >= {"drivers-pearl.png", "drivers-distral.png"}
     text = (tmp_path / "page" / "learning.html").read_text()
     assert "PEARL fast" in text
-    monkeypatch.setattr(drawing, "png", lambda figure: figure)
-    _, test = drawing.draw_curves(group_runs(runs), "title").axes
+    monkeypatch.setattr(figures, "png", lambda figure: figure)
+    _, test = figures.draw_curves(group_runs(runs), "title").axes
     told = [text.get_text() for text in test.texts]
     assert [line for line in told if "PEARL" in line or "Distral" in line] == []
 

@@ -11,7 +11,7 @@ import pytest
 
 from mcat.agents.returns import Returns
 from mcat.reports.figures import project
-from mcat.reports.gains import gains
+from mcat.reports.sections import gains
 from mcat.reports.translation.page import write_page
 from mcat.reports.translation.sections import partners, sections
 from mcat.reports.translation.verdict import verdict
