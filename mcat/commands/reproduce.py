@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -17,9 +17,6 @@ from mcat.errors import UsageError, unknown
 from mcat.interrupts import stopping_at_once
 from mcat.paper.experiments import EXPERIMENTS
 from mcat.safe_io import read_json
-
-if TYPE_CHECKING:
-    from mcat.translator.configs import Loss
 
 # Options that only one sort of table has a use for.
 OF_TRANSFER, OF_RUNS = ("methods", "best_of", "threads", "workers"), ("steps", "jobs", "no_run")
@@ -88,44 +85,26 @@ TABLES_HELP = (
     json_option,
 )  # fmt: skip
 @click.pass_context
-def reproduce(
-    context: click.Context,
-    table: str,
-    rows: tuple[str, ...],
-    methods: tuple[str, ...],
-    preset: str | None,
-    transfer_loss: Loss | None,
-    seeds: str,
-    episodes: int | None,
-    best_of: int | None,
-    steps: int | None,
-    jobs: int | None,
-    no_run: bool,
-    work: Path | None,
-    out: Path,
-    threads: int,
-    workers: int,
-    quiet: bool,
-    as_json: bool,
-) -> int:
+def reproduce(context: click.Context, /, table: str, **options: Any) -> int:
     """Repeat the paper's experiments and write them beside its numbers.
 
     Can be stopped and called again: what is finished is kept. Several calls may work in one --work
     folder at once: what one of them is making, the others wait for.
     """
-    numbers = _seeds(seeds)
+    seeds, out, quiet = _seeds(options["seeds"]), options["out"], options["quiet"]
     _require_of_table(context, table)
     if table in EXPERIMENTS:
         from mcat.commands.reproduced import reproduce_runs
 
-        given = {"preset": preset, "steps": steps, "episodes": episodes}
+        given = ("preset", "steps", "episodes", "transfer-loss")
         paths, finished = reproduce_runs(
-            table, rows=rows, seeds=numbers, settings=given | {"transfer-loss": transfer_loss},
-            work=work, out=out, jobs=jobs, start=not no_run, quiet=quiet,
+            table, rows=options["rows"], seeds=seeds, work=options["work"], out=out,
+            settings={name: options[name.replace("-", "_")] for name in given},
+            jobs=options["jobs"], start=not options["no_run"], quiet=quiet,
         )  # fmt: skip
-        _tell(paths, as_json)
+        _tell(paths, options["as_json"])
         return 0 if finished else 1
-    work = work or Path("runs/reproduce")
+    work = options["work"] or Path("runs/reproduce")
     with stopping_at_once(
         f"stopped: finished logs and translators are kept in {work}; the same command goes on"
     ):
@@ -134,21 +113,15 @@ def reproduce(
         from mcat.reports.files import require_writable
         from mcat.reports.reproduction.page import write_reproduction
 
+        names = ("rows", "methods", "transfer_loss", "best_of", "threads")
         config = ReproduceConfig(
-            table=table,
-            rows=rows,
-            methods=methods,
-            preset=preset or "cpu",
-            transfer_loss=transfer_loss,
-            seeds=numbers,
-            episodes=episodes or 100,
-            best_of=best_of,
-            threads=threads,
-        )
+            table=table, seeds=seeds, preset=options["preset"] or "cpu",
+            episodes=options["episodes"] or 100, **{name: options[name] for name in names},
+        )  # fmt: skip
         require_writable(out, table)
-        summary = run(config, work, quiet=quiet, notify=say, workers=workers)
+        summary = run(config, work, quiet=quiet, notify=say, workers=options["workers"])
         paths = write_reproduction(summary, out)
-    _tell(paths, as_json)
+    _tell(paths, options["as_json"])
     return 0
 
 

@@ -147,12 +147,10 @@ class ActionConfig:
 
     def __post_init__(self) -> None:
         require_ranges(
-            self,
-            at_least_1=["steps", "batch_size", "embedding", "fresh_starts"],
-            positive=["learning_rate"],
-            not_negative=["proximity", "state_weight"],
+            self, at_least_1=["steps", "batch_size", "embedding", "fresh_starts"],
+            positive=["learning_rate"], not_negative=["proximity", "state_weight"],
             layers=["hidden"],
-        )
+        )  # fmt: skip
         if self.loss not in get_args(Loss):
             raise unknown("transfer loss", self.loss, get_args(Loss))
         if self.rates and not min(self.rates) > 0:
@@ -212,13 +210,10 @@ class StateConfig:
 
     def __post_init__(self) -> None:
         require_ranges(
-            self,
-            at_least_1=["batch_size"],
-            positive=["learning_rate"],
+            self, at_least_1=["batch_size"], positive=["learning_rate"],
             not_negative=["adversarial", "adversarial_unguessed", "back", "transition",
                           "state_proximity", "action_proximity", "steps"],
-            share=["held"],
-            layers=["hidden"],
+            share=["held"], layers=["hidden"],
         )  # fmt: skip
 
 
@@ -241,11 +236,8 @@ class BaselineConfig:
     pool: int = 4096
 
     def __post_init__(self) -> None:
-        require_ranges(
-            self,
-            at_least_1=["forward_steps", "batch_size", "epochs"],
-            rates=["forward_learning_rates"],
-        )
+        counts, rates = ["forward_steps", "batch_size", "epochs"], ["forward_learning_rates"]
+        require_ranges(self, at_least_1=counts, rates=rates)
         if self.pool < self.batch_size:
             raise UsageError(f"pool must be at least {self.batch_size} (batch_size)")
 
@@ -280,12 +272,9 @@ class CycleConfig(BaselineConfig):
         super().__post_init__()
         weights = ["dynamics_weight", "domain_weight", "adversarial_weight"]
         require_ranges(
-            self,
-            at_least_1=["steps"],
-            not_negative=weights,
-            widths=["embedding", "hidden"],
+            self, at_least_1=["steps"], not_negative=weights, widths=["embedding", "hidden"],
             rates=["learning_rates"],
-        )
+        )  # fmt: skip
 
     @classmethod
     def original(cls) -> Self:
