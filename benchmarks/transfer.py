@@ -23,7 +23,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mcat.reports.learning.runs import LearningRun, read_run
+from mcat.reports.runs import LearningRun, read_run
 
 LOOKS = (10_000, 25_000, 50_000, 100_000)
 ARMS = {"transfer": [], "no transfer": ["--no-transfer"]}

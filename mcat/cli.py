@@ -38,7 +38,7 @@ HOMES = {
 }
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """All commands by name; to import them all would take longer than a quick one takes."""
 
     def list_commands(self, context: click.Context | None) -> list[str]:
@@ -67,7 +67,7 @@ class Commands(click.Group):
 
 
 @click.group(
-    cls=Commands,
+    cls=CommandGroup,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "auto_envvar_prefix": "MCAT",

@@ -121,6 +121,12 @@ def completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
     return {**defaults, **flatten(config)}
 
 
+def require_key(key: str, known: Collection[str]) -> None:
+    """Refuse a dotted key that is not known, with what it may stand for."""
+    if key not in known:
+        raise unknown("key", key, [name for name in known if name.endswith(f".{key}")] or known)
+
+
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> list[str]:
@@ -195,9 +201,7 @@ def _build(cls: type[T], values: Mapping[str, Any]) -> T:
         inside = [name for name in kinds if name.startswith(f"{key}.")]
         if inside:
             raise UsageError(f"{key} is a group, not {value!r}: set its keys, such as {inside[0]}")
-        if key not in kinds:
-            endings = [name for name in kinds if name.endswith(f".{key}")]
-            raise unknown("key", key, endings or kinds)
+        require_key(key, kinds)
     return _make(cls, values, "")
 
 

@@ -14,6 +14,8 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "share": (lambda value: 0 <= value <= 1, "must be in [0, 1]"),
     "part": (lambda value: 0 < value <= 1, "must be in (0, 1]"),
     "decay": (lambda value: 0 <= value < 1, "must be in [0, 1)"),
+    "rates": (lambda value: len(value) > 0 and min(value) > 0, "must be positive rates"),
+    "layers": (lambda value: min(value, default=1) >= 1, "must be layer widths of at least 1"),
     "widths": (lambda value: len(value) > 0 and min(value) >= 1, "must be positive layer widths"),
 }
 

@@ -6,14 +6,19 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import h5py
 import pytest
 
+from mcat.agents.configs import TD3Config
+from mcat.agents.policies.names import packaged_policies
 from mcat.cli import cli, run
 from mcat.commands.options import idle_cores
 from mcat.envs import FAMILIES, ROBOTS, Task
+from mcat.errors import DataError
+from mcat.tensor_files import load_safetensors
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +81,19 @@ def test_options_mean_the_same_in_every_command():
             if option.opts[0] in shared:
                 told[option.opts[0]].add(re.sub(r" \(default: \d+\)", "", option.help))
     assert {name: len(texts) for name, texts in told.items()} == dict.fromkeys(shared, 1), told
+    # What these take is the command's own, what they do is not.
+    begin = {
+        "--preset": "Complete settings under one name: ",
+        "--set": "Any setting, such as ",
+        "--resume": "Find it done, or go on where it was stopped: ",
+    }
+    for name, command in COMMANDS.items():
+        for option in command.params:
+            flag = option.opts[0]
+            if flag in begin and not option.hidden and not name.startswith("sweep"):
+                assert option.help.startswith(begin[flag]), f"{name} {flag}"
+            if flag == "--out":
+                assert (option.type.name, option.multiple, option.is_flag) == ("path", False, False)
 
 
 def test_every_declared_parameter_is_an_option(capsys):
@@ -267,6 +285,35 @@ def test_options_can_come_from_the_environment(capsys, monkeypatch):
     code, _, err = mcat("collect --env hopper --policy random --horizon 20 --out x.h5", capsys)
     assert code == 0
     assert "40 transitions in 2 episodes" in err
+
+
+def test_train_sets_every_number_of_td3(capsys):
+    wanted = {
+        field.name: [8, 4] if field.name == "hidden" else field.default / 2
+        for field in fields(TD3Config)
+    } | {"policy_delay": 3}
+    texts = (",".join(map(str, v)) if isinstance(v, list) else str(v) for v in wanted.values())
+    pairs = (f"--set td3.{name}={text}" for name, text in zip(wanted, texts, strict=True))
+    call = f"train --env hopper --preset paper {' '.join(pairs)} --print-config --json"
+    code, out, err = mcat(call, capsys)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["td3"] == wanted
+
+
+def test_packaged_policies_hold_actors_and_are_listed_by_their_headers(tmp_path, monkeypatch):
+    """A file whose weights are damaged is listed all the same, and not loaded."""
+    policies = packaged_policies()
+    assert len(policies) == 18
+    for policy in policies:
+        arrays, _ = load_safetensors(policy.path)
+        assert {name.partition(".")[0] for name in arrays} == {"actor"}
+        content = policy.path.read_bytes()
+        (tmp_path / "exists" / policy.path.name).write_bytes(content[:-1000] + b"\xff" * 1000)
+    monkeypatch.setattr("mcat.agents.policies.names.PACKAGED", tmp_path / "exists")
+    found = packaged_policies()
+    assert [item[:-1] for item in found] == [item[:-1] for item in policies]
+    with pytest.raises(DataError):
+        load_safetensors(found[0].path)
 
 
 def test_train_writes_policies_that_other_commands_take(capsys):

@@ -244,13 +244,45 @@ def test_a_transferred_policy_is_filmed(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 100
 
 
+def test_every_number_of_a_recipe_can_be_set_and_printed(made, capsys, monkeypatch):
+    monkeypatch.setenv("MCAT_TRANSLATE_SEED", "4")
+    monkeypatch.setenv("MCAT_TRANSLATE_SET", "recipe.action.steps=7")
+    changed = "--preset paper --set recipe.context.history=5 --set recipe.context.recent=2"
+    code, out, err = mcat(f"{PAIR} {changed} --episodes 3 --print-config", capsys)
+    assert (code, err) == (0, "")
+    Path("my.toml").write_text(out)
+    monkeypatch.delenv("MCAT_TRANSLATE_SEED")
+    monkeypatch.delenv("MCAT_TRANSLATE_SET")
+    for logs in (PAIR, "translate --task cheetah0.1.h5 --task cheetah0.5.h5"):
+        code, again, err = mcat(f"{logs} --config my.toml --print-config", capsys)
+        assert (code, again, err) == (0, out, "")
+    _, text, _ = mcat(f"{PAIR} --config my.toml --seed 5 --print-config --json", capsys)
+    found = json.loads(text)
+    assert (found["preset"], found["seed"], found["episodes"]) == ("paper", 5, 3)
+    assert found["recipe"]["context"]["history"] == 5
+    assert found["recipe"]["action"]["steps"] == 7
+    assert found["recipe"]["action"]["loss"] == "nll"  # the preset's, which nobody changed
+    usual = TransferConfig(sources=("a",), targets=("b",), preset="paper").to_json()["recipe"]
+    assert found["recipe"].keys() == usual.keys() - {"many_context", "many_action"}
+
+
+def test_a_recipe_of_ones_own_is_learned_and_told_from_others(made, capsys):
+    own = f"{PAIR} {SMOKE} --episodes 0 --set recipe.action.steps=20 --out own --resume"
+    assert mcat(own, capsys)[0] == 0
+    assert read_json("own/result.json")["config"]["recipe"]["action"]["steps"] == 20
+    assert mcat(own, capsys)[0] == 0
+    code, _, err = mcat(own.replace("=20", "=30"), capsys)
+    assert code == 2
+    assert "recipe.action.steps: 20 there, 30 here" in err
+
+
 BAD_CALLS = [
     ("translate", 2, "give logs either as --src and --tgt or"),
     ("translate --src cheetah0.1.h5", 2, "logs of both machines"),
     ("translate --task cheetah0.1.h5", 2, "at least two --task"),
     (f"{PAIR} --task own-a.h5", 2, "give logs either as"),
     (f"{PAIR} --preset fast", 2, "unknown preset 'fast'"),
-    (f"{PAIR} --method magic", 2, "--method"),
+    (f"{PAIR} --method magic", 2, "method takes ours or cycle, not 'magic'"),
     (f"{PAIR} --episodes -1", 2, "--episodes"),
     (f"{PAIR} --out notes", 73, "notes exists already"),
     (f"{PAIR} --out notes --overwrite", 73, "not the result of a translation"),
@@ -268,7 +300,13 @@ BAD_CALLS = [
     (f"{PAIR} --map mirror-y", 2, "unknown map or file 'mirror-y'"),
     (f"{PAIR} --map mirror-x", 2, "but the machines have"),
     (f"{PAIR} --map mirror-x --reward-aware", 2, "--reward-aware goes with"),
-    (f"{PAIR} --transfer-loss l2", 2, "'l2' is not one of 'l1', 'nll'"),
+    (f"{PAIR} --transfer-loss l2", 2, "transfer_loss takes l1 or nll or none, not 'l2'"),
+    (f"{PAIR} --set action.steps=5", 2, "did you mean recipe.action.steps"),
+    (f"{PAIR} --set recipe_changes=5", 2, "unknown key 'recipe_changes'"),
+    (f"{PAIR} --set recipe.action.steps=0", 2, "steps must be at least 1, not 0"),
+    (f"{PAIR} --set recipe.context.context_size=99999", 2, "must be at most 4,096, not 99,999"),
+    (f"{PAIR} --set recipe.action.reward_aware=true", 2, "use --reward-aware"),
+    (f"{PAIR} --config nowhere.toml", 66, "nowhere.toml"),
     (f"{PAIR} --method cycle --transfer-loss nll", 2, "--transfer-loss is of H"),
     ("translate --src cheetah0.1.h5 --tgt missing.h5", 66, "missing.h5 does not exist"),
     ("translate --src cheetah0.1.h5 --tgt damaged.h5", 65, "damaged.h5: damaged"),

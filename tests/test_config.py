@@ -305,6 +305,8 @@ def test_settings_need_no_torch():
         ("share", [0, 1], [-0.1, 1.1], "must be in [0, 1]"),
         ("part", [0.1, 1], [0, 1.1], "must be in (0, 1]"),
         ("decay", [0, 0.9], [1, -0.1], "must be in [0, 1)"),
+        ("rates", [(1e-3, 1)], [(), (1, 0)], "must be positive rates"),
+        ("layers", [(1, 2), ()], [(1, 0)], "must be layer widths of at least 1"),
         ("widths", [(1, 2)], [(), (1, 0)], "must be positive layer widths"),
     ],
 )

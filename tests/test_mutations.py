@@ -32,7 +32,7 @@ from mcat.datasets import export_minari, load, write_dataset
 from mcat.datasets.collect import CollectConfig, collect
 from mcat.envs import Task
 from mcat.errors import DataError, McatError
-from mcat.reports.learning.runs import read_run
+from mcat.reports.runs import read_run
 from mcat.safe_io import write_json
 from mcat.tensor_files import digest
 from mcat.transfer.deploy import open_transfer

@@ -34,6 +34,10 @@ UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "yaml", "marshal",
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
+# Reports know what lies beside them in mcat/reports, not each other, but for these.
+REPORTS = {"reproduction": {"comparison"}}  # its tables of runs are comparisons
+
+
 def rank(module: str) -> int:
     """Where a module such as `mcat.envs.tasks` stands; -1 for the package itself."""
     parts = module.split(".")
@@ -74,6 +78,17 @@ def test_no_code_comes_from_data_and_imports_point_left(path):
         for name in modules:
             if name.split(".")[0] == "mcat":
                 assert rank(name) <= rank(own), f"{own} imports {name}"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(PACKAGE.glob("reports/**/*.py")), ids=lambda p: str(p.relative_to(PACKAGE))
+)
+def test_reports_share_what_lies_beside_them_and_do_not_know_each_other(path):
+    rooms = {room.name for room in (PACKAGE / "reports").iterdir() if room.is_dir()}
+    modules = [name.split(".") for name in imported(ast.parse(path.read_text()))]
+    known = {name[2] for name in modules if name[:2] == ["mcat", "reports"] and len(name) > 2}
+    own = path.parent.name
+    assert known & rooms <= {own} | REPORTS.get(own, set())
 
 
 def test_the_package_is_found_by_these_tests():

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import mcat
+from mcat.agents.meta.methods.registry import METHODS
 from mcat.datasets.collect import CollectConfig
+from mcat.translator.recipes import Recipe
 
 PACKAGES = ("envs", "datasets", "translator", "agents", "robot", "transfer", "paper")
 PUBLIC = {
@@ -22,6 +24,7 @@ PUBLIC = {
 }
 CODE = {name: item for name, item in PUBLIC.items() if callable(item)}
 DATA = PUBLIC.keys() - CODE.keys()
+METHOD_RUNS = [method.config for method in METHODS.values()]
 MANY = 3  # parameters from which on each has a line
 
 
@@ -38,7 +41,7 @@ def with_nested(config):
 CONFIGS = sorted(
     {
         config
-        for item in (*CODE.values(), CollectConfig)
+        for item in (*CODE.values(), CollectConfig, Recipe, *METHOD_RUNS)
         if dataclasses.is_dataclass(item)
         for config in with_nested(item)
     },
@@ -118,6 +121,7 @@ def test_every_field_is_explained(config):
 def test_the_settings_are_among_them():
     names = {config.__name__ for config in CONFIGS}
     assert {"TD3Config", "ContextConfig", "MCATConfig", "TransferConfig", "Family"} <= names
+    assert {"Recipe", "PEARLConfig", "CycleConfig", "PCGradRun"} <= names
     assert len(CODE) > 60
     assert len(DATA) == 4
     assert len(CONFIGS) > 20

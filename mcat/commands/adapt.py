@@ -25,11 +25,13 @@ from mcat.commands.settings import (
     SEED,
     THREADS,
     Setting,
+    bit_exact,
     layer_options,
     layers,
     name_parts,
     print_config,
     require_known_variables,
+    resume_option,
 )
 from mcat.config import flatten, overlay, to_json
 from mcat.errors import UsageError
@@ -111,10 +113,7 @@ IN_NO_NAME = ("seed", "steps", "evaluate_every", "evaluation_episodes", "checkpo
     click.option("--baselines", is_flag=True,
                  help="Also run what else could be done with the same logs and real steps, and "
                  "show it in the report: three times the work."),
-    click.option("--resume", is_flag=True,
-                 help="Go on with a run that was stopped, exact to the bit, or find it done: the "
-                 "one that the same command without --resume began; if there is none, start it. Of "
-                 "the settings only --steps may change."),
+    resume_option(bit_exact("--steps")),
     quiet_option,
     json_option,
 )  # fmt: skip

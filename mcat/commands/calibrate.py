@@ -29,7 +29,7 @@ def calibrate(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     Takes folders of mcat translate, or folders with such in them (the --work of mcat reproduce),
     and writes the rank correlation, what followed each grade, and a picture.
     """
-    from mcat.reports.calibration.cases import agreement, read_cases, to_json
+    from mcat.reports.calibration.cases import agreement, calibration_json, read_cases
     from mcat.reports.calibration.page import headline, outcome_rows, write_calibration
 
     cases, others = read_cases(folders)
@@ -39,7 +39,7 @@ def calibrate(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     paths = write_calibration(cases, out)
     if as_json:
         files = [str(path) for path in paths]
-        click.echo(json.dumps(to_json(cases, found) | {"files": files}))
+        click.echo(json.dumps(calibration_json(cases, found) | {"files": files}))
         return
     print_table("What followed each grade", outcome_rows(cases), err=True)
     click.echo(f"{headline(found)}.", err=True)

@@ -25,6 +25,7 @@ from mcat.commands.options import (
     translator_options,
     workers_option,
 )
+from mcat.commands.settings import bit_exact, resume_option
 from mcat.envs.families import family
 from mcat.errors import UsageError, counted
 from mcat.safe_io import io_errors
@@ -71,10 +72,7 @@ if TYPE_CHECKING:
 @group(
     "The result",
     out_option("FILE|FOLDER", "Where to write (default: <task>.h5 here)."),
-    click.option("--resume", is_flag=True,
-                 help="Go on with a collection that was stopped, exact to the bit: the one that "
-                 "the same command without --resume began; if there is none, start it. Of the "
-                 "settings only --steps may change."),
+    resume_option(bit_exact("--steps")),
     overwrite_option,
     quiet_option,
     json_option,

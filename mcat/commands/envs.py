@@ -130,8 +130,8 @@ def _show_robot(robot: Robot, as_json: bool) -> None:
     examples=("mcat envs check Walker2d-v5", "mcat envs check my-family.toml --seed 1"),
 )
 @click.argument("names", nargs=-1)
-@seed_option
-@task_options
+@group("One task", task_options)
+@group("The check", seed_option)
 def check(names: tuple[str, ...], seed: int, env: str | None, **options: Any) -> int:
     """Check robots, gymnasium ids, or families: do they keep the promises that training needs?
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -24,6 +24,7 @@ from mcat.commands.options import (
     translator_options,
     workers_option,
 )
+from mcat.commands.settings import resume_option
 from mcat.commands.translate import print_returns
 from mcat.errors import UsageError
 
@@ -32,6 +33,17 @@ if TYPE_CHECKING:
     from mcat.envs.tasks import Task
     from mcat.robot import Latency
     from mcat.types import AnyPolicy
+
+
+class _How(NamedTuple):
+    """What is the same for the policy of a run and for any."""
+
+    episodes: int
+    seed: int
+    workers: int
+    quiet: bool
+    as_json: bool
+    output: Output
 
 
 @click.command(
@@ -73,9 +85,8 @@ if TYPE_CHECKING:
     "The result",
     out_option("FILE.json",
                "Also write it, with what was asked for and by which code it was made."),
-    click.option("--resume", is_flag=True,
-                 help="Find it done if the same was asked for already, of a policy of the same "
-                 "contents; else do it. Nothing is kept of an evaluation that was stopped."),
+    resume_option("Of a policy of the same contents. One that was stopped kept nothing and starts "
+                  "anew."),
     overwrite_option,
     quiet_option,
     json_option,
@@ -121,77 +132,50 @@ def evaluate(
             from mcat.agents.runs.record import policy_file
 
             policy = str(policy_file(run, best=best))
-        _evaluate_policy(
-            task_from(env, options), policy, translator, source,
-            episodes=episodes or 100, seed=seed, workers=workers, output=output, quiet=quiet,
-            as_json=as_json,
-        )  # fmt: skip
+        how = _How(episodes or 100, seed, workers, quiet, as_json, output)
+        _evaluate_policy(task_from(env, options), policy, translator, source, how)
     elif run is None:
         raise UsageError("say what to run: RUN, the folder of a run, or --env ROBOT")
     elif described := [name for name, value in options.items() if value is not None]:
         names = ", ".join(f"--{name}".replace("_", "-") for name in described)
         raise UsageError(f"{run} has its own tasks: leave out {names}, or name a robot by --env")
     else:
-        _evaluate_run(
-            run, split or "all", best=best, video=video,
-            episodes=episodes or 10, seed=seed, workers=workers, output=output, quiet=quiet,
-            as_json=as_json,
-        )  # fmt: skip
+        how = _How(episodes or 10, seed, workers, quiet, as_json, output)
+        _evaluate_run(run, split or "all", how, best=best, video=video)
 
 
 def _evaluate_policy(
-    task: Task,
-    policy: str | None,
-    translator: Path | None,
-    source: str | None,
-    *,
-    episodes: int,
-    seed: int,
-    workers: int,
-    output: Output,
-    quiet: bool,
-    as_json: bool,
+    task: Task, policy: str | None, translator: Path | None, source: str | None, how: _How
 ) -> None:
     from mcat.agents.limits import require_room
     from mcat.agents.policies.names import source_policy_name
     from mcat.commands.evaluations import Outcome, policy_request
 
     require_actor(source_policy_name(policy, task), task, translator, source)
-    require_room(task, episodes)
-    asked = partial(policy_request, task, policy, translator, source, episodes=episodes, seed=seed)
-    outcomes = output.find(asked)
+    require_room(task, how.episodes)
+    asked = partial(
+        policy_request, task, policy, translator, source, episodes=how.episodes, seed=how.seed
+    )
+    outcomes = how.output.find(asked)
     latencies: list[Latency | None] = []
     if outcomes is None:
         from mcat.agents.evaluation import run_episodes
         from mcat.transfer.deploy import evaluation_trials
 
         trials = evaluation_trials(
-            task, policy, translator=translator, source=source, seed=seed,
-            notify=say,
-        )  # fmt: skip
-        output.require_unchanged()
+            task, policy, translator=translator, source=source, seed=how.seed, notify=say
+        )
+        how.output.require_unchanged()
         returns, _ = run_episodes(
-            trials, episodes=episodes, seed=seed, workers=workers, quiet=quiet
+            trials, episodes=how.episodes, seed=how.seed, workers=how.workers, quiet=how.quiet
         )
         outcomes = [Outcome(item) for item in returns]
-        output.write(outcomes)
-        latencies = [] if quiet else [_latency(trial.policy, task) for trial in trials]
-    _print(outcomes, as_json=as_json, latencies=latencies)
+        how.output.write(outcomes)
+        latencies = [] if how.quiet else [_latency(trial.policy, task) for trial in trials]
+    _print(outcomes, as_json=how.as_json, latencies=latencies)
 
 
-def _evaluate_run(
-    folder: Path,
-    split: str,
-    *,
-    best: bool,
-    video: Path | None,
-    episodes: int,
-    seed: int,
-    workers: int,
-    output: Output,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+def _evaluate_run(folder: Path, split: str, how: _How, *, best: bool, video: Path | None) -> None:
     from mcat.agents.runs.record import read_record
     from mcat.commands.evaluations import Outcome, run_request
 
@@ -205,30 +189,32 @@ def _evaluate_run(
         ensure_writable_output(video, overwrite=True)
         backend.choose()  # before mujoco is imported
 
-    asked = partial(run_request, folder, split, best=best, episodes=episodes, seed=seed)
-    outcomes = output.find(asked)
+    asked = partial(run_request, folder, split, best=best, episodes=how.episodes, seed=how.seed)
+    outcomes = how.output.find(asked)
     latencies: list[Latency | None] = []
     if outcomes is None or video is not None:
         from mcat.agents.limits import require_room
         from mcat.agents.trained_run import evaluate_run, film_run, open_run
 
         deployed = open_run(folder, split, best=best)
-        output.require_unchanged()
+        how.output.require_unchanged()
         if read_record(folder).method == "mql":
-            how = "as meta-trained" if best else "adapted to each task from the newest checkpoint"
-            click.echo(f"note: the policy of MQL acts {how}", err=True)
+            acts = "as meta-trained" if best else "adapted to each task from the newest checkpoint"
+            click.echo(f"note: the policy of MQL acts {acts}", err=True)
     if outcomes is None:
         for task in deployed.tasks.values():
-            require_room(task, episodes)
-        returns = evaluate_run(deployed, episodes=episodes, seed=seed, workers=workers, quiet=quiet)
+            require_room(task, how.episodes)
+        returns = evaluate_run(
+            deployed, episodes=how.episodes, seed=how.seed, workers=how.workers, quiet=how.quiet
+        )
         outcomes = [Outcome(item, deployed.splits[item.label]) for item in returns]
-        output.write(outcomes)
+        how.output.write(outcomes)
         one_task = next(iter(deployed.tasks.values()))
-        latencies = [] if quiet else [_latency(deployed.policy, one_task)]
-    _print(outcomes, as_json=as_json, latencies=latencies)
+        latencies = [] if how.quiet else [_latency(deployed.policy, one_task)]
+    _print(outcomes, as_json=how.as_json, latencies=latencies)
     if video is not None:
-        film_run(deployed, video, seed=seed)
-        click.echo(video, err=as_json)
+        film_run(deployed, video, seed=how.seed)
+        click.echo(video, err=how.as_json)
 
 
 def _latency(policy: AnyPolicy, task: Task) -> Latency | None:

@@ -18,10 +18,12 @@ from mcat.commands.settings import (
     THREADS,
     Idle,
     Setting,
+    bit_exact,
     changes_on_resume,
     layer_options,
     layers,
     name_parts,
+    preset_option,
     print_config,
     require_effect,
     require_known_variables,
@@ -116,7 +118,6 @@ IDLE = (
     Idle("mcat.context.contrastive_weight", 0.0, ("mcat.context.hinge", "mcat.context.margin"),
          "without L_cont there is no hinge"),
 )  # fmt: skip
-HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 
 
 PRESET_HELP = "\b\nPresets:\n" + "\n".join(
@@ -154,8 +155,7 @@ ORDER_HELP = (
 )  # fmt: skip
 @group(
     "Settings",
-    click.option("--preset", default="fast", show_default=True, metavar="NAME",
-                 help="Complete settings under one name; see below."),
+    preset_option("see below", "fast"),
     *layer_options("mcat.exploration=0.2"),
 )  # fmt: skip
 @group("Schedule", *(setting.option() for setting in SCHEDULE))
@@ -164,7 +164,7 @@ ORDER_HELP = (
     "The run",
     out_option("FOLDER", "Where to write (default: runs/<family>-<preset>-seed<seed>; a "
                "method other than mcat comes after the family)."),
-    resume_option("--steps"),
+    resume_option(bit_exact("--steps"), folder=True),
     quiet_option,
     json_option,
 )  # fmt: skip
@@ -262,7 +262,7 @@ def _of_run(context: click.Context, folder: Path) -> tuple[str, RunConfig, Path]
     from mcat.agents.meta.run_config import RESUME_MAY_CHANGE
     from mcat.agents.runs.record import read_record
 
-    changes = changes_on_resume(context, SETTINGS, RESUME_MAY_CHANGE, HARMLESS)
+    changes = changes_on_resume(context, SETTINGS, RESUME_MAY_CHANGE)
     record = read_record(folder)  # refuses what is not a run before torch is imported
     from mcat.agents.meta.run import read_config
 

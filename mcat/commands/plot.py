@@ -39,16 +39,16 @@ def plot(
     steps and at equal CPU seconds.
     """
     from mcat.reports.comparison.equal import equal_section
-    from mcat.reports.learning.groups import group_runs
+    from mcat.reports.groups import group_runs
     from mcat.reports.learning.page import without_detail, write_learning
-    from mcat.reports.learning.runs import read_run
     from mcat.reports.learning.sections import (
-        learner_note,
         success_section,
         summary_numbers,
         summary_rows,
         with_goals,
     )
+    from mcat.reports.printed import learner_note
+    from mcat.reports.runs import read_run
     from mcat.reports.tables import markdown_table
 
     once = {folder.resolve(): folder for folder in folders}.values()
@@ -59,18 +59,19 @@ def plot(
     groups = group_runs(runs, [name.strip() for name in labels.split(",") if name.strip()])
     if detail is None and (note := without_detail(groups)):
         click.echo(f"note: {note}", err=True)
+    equal = equal_section(groups)
     if not as_json:
         rows = summary_rows(groups)
         click.echo(markdown_table(rows))
         if note := learner_note(rows):
             click.echo(f"\n{note}")
-        if equal := equal_section(groups):
+        if equal is not None:
             click.echo(f"\n{equal.reading}\n\n{markdown_table(equal.rows)}")
         if judged := with_goals(groups):
             section = success_section(judged)
             click.echo(f"\n{section.reading}\n\n{markdown_table(section.rows)}")
     paths = []
-    for path in write_learning(groups, out, detail=detail):
+    for path in write_learning(groups, out, detail=detail, last=equal):
         paths.append(str(path))
         if not as_json:
             click.echo(path)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from mcat.commands.help import Explained, group
+from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import out_option, quiet_option, say, threads_option, workers_option
+from mcat.commands.settings import preset_option
 from mcat.errors import UsageError, unknown
 from mcat.interrupts import stopping_at_once
 from mcat.paper.experiments import EXPERIMENTS
-
-if TYPE_CHECKING:
-    from mcat.translator.configs import Loss
+from mcat.safe_io import read_json
 
 # Options that only one sort of table has a use for.
 OF_TRANSFER, OF_RUNS = ("methods", "best_of", "threads", "workers"), ("steps", "jobs", "no_run")
@@ -47,10 +48,9 @@ TABLES_HELP = (
     click.option("--method", "methods", multiple=True, metavar="NAME",
                  help="Only this column, such as ours, cycle, cloning or offline-rl; may be "
                  "repeated (default: all)."),
-    click.option("--preset", metavar="NAME",
-                 help="cpu (at most an hour a row), paper (as printed, three days a translator), "
-                 "released (as the authors' code, an hour; table1, heatmaps), smoke (seconds); of "
-                 "runs those of mcat metatrain (default: cpu; of runs the plan's)."),
+    preset_option("cpu (at most an hour a row), paper (as printed, three days a translator), "
+                  "released (as the authors' code, an hour; table1, heatmaps) or smoke (seconds); "
+                  "of runs those of mcat metatrain (default: cpu; of runs the plan's)"),
     click.option("--transfer-loss", type=click.Choice(["l1", "nll"]),
                  help="L_trans: distance to F's mean, or likelihood under F (default: the "
                  "preset's; nll in paper, else l1)."),
@@ -82,79 +82,56 @@ TABLES_HELP = (
                  "sweeps, as of mcat sweep); what is there is not made again."),
     out_option("FOLDER", "Where the table goes.", default="results", show_default=True),
     quiet_option,
+    json_option,
 )  # fmt: skip
 @click.pass_context
-def reproduce(
-    context: click.Context,
-    table: str,
-    rows: tuple[str, ...],
-    methods: tuple[str, ...],
-    preset: str | None,
-    transfer_loss: Loss | None,
-    seeds: str,
-    episodes: int | None,
-    best_of: int | None,
-    steps: int | None,
-    jobs: int | None,
-    no_run: bool,
-    work: Path | None,
-    out: Path,
-    threads: int,
-    workers: int,
-    quiet: bool,
-) -> int:
+def reproduce(context: click.Context, /, table: str, **options: Any) -> int:
     """Repeat the paper's experiments and write them beside its numbers.
 
     Can be stopped and called again: what is finished is kept. Several calls may work in one --work
     folder at once: what one of them is making, the others wait for.
     """
-    numbers = _seeds(seeds)
+    seeds, out, quiet = _seeds(options["seeds"]), options["out"], options["quiet"]
     _require_of_table(context, table)
     if table in EXPERIMENTS:
-        from mcat.commands.reproduced import Wishes, reproduce_runs
+        from mcat.commands.reproduced import reproduce_runs
 
-        wishes = Wishes(
-            families=rows,
-            preset=preset,
-            steps=steps,
-            seeds=numbers,
-            episodes=episodes,
-            transfer_loss=transfer_loss,
-        )
-        return reproduce_runs(
-            table, wishes, work=work, out=out, jobs=jobs, start=not no_run, quiet=quiet
-        )
-    work = work or Path("runs/reproduce")
+        given = ("preset", "steps", "episodes", "transfer-loss")
+        paths, finished = reproduce_runs(
+            table, rows=options["rows"], seeds=seeds, work=options["work"], out=out,
+            settings={name: options[name.replace("-", "_")] for name in given},
+            jobs=options["jobs"], start=not options["no_run"], quiet=quiet,
+        )  # fmt: skip
+        _tell(paths, options["as_json"])
+        return 0 if finished else 1
+    work = options["work"] or Path("runs/reproduce")
     with stopping_at_once(
         f"stopped: finished logs and translators are kept in {work}; the same command goes on"
     ):
         from mcat.paper.config import ReproduceConfig
         from mcat.paper.run import reproduce as run
-        from mcat.reports.reproduction.page import require_writable, write_reproduction
+        from mcat.reports.files import require_writable
+        from mcat.reports.reproduction.page import write_reproduction
 
+        names = ("rows", "methods", "transfer_loss", "best_of", "threads")
         config = ReproduceConfig(
-            table=table,
-            rows=rows,
-            methods=methods,
-            preset=preset or "cpu",
-            transfer_loss=transfer_loss,
-            seeds=numbers,
-            episodes=episodes or 100,
-            best_of=best_of,
-            threads=threads,
-        )
+            table=table, seeds=seeds, preset=options["preset"] or "cpu",
+            episodes=options["episodes"] or 100, **{name: options[name] for name in names},
+        )  # fmt: skip
         require_writable(out, table)
-        summary = run(
-            config,
-            work,
-            quiet=quiet,
-            notify=say,
-            workers=workers,
-        )
+        summary = run(config, work, quiet=quiet, notify=say, workers=options["workers"])
         paths = write_reproduction(summary, out)
+    _tell(paths, options["as_json"])
+    return 0
+
+
+def _tell(paths: Sequence[Path], as_json: bool) -> None:
+    """Name the files of a table, or print what the first of them holds."""
+    if as_json:
+        click.echo(json.dumps(read_json(paths[0]) | {"files": list(map(str, paths))}))
+        return
     for path in paths:
         click.echo(path)
-    return 0
 
 
 def _seeds(text: str) -> tuple[int, ...]:

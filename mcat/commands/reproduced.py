@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,37 +17,21 @@ if TYPE_CHECKING:
 RUNS_FOLDER = Path("sweeps")  # as of mcat sweep: runs that are there serve both
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wishes:
-    """What the command line asks of the runs; None and nothing leave it to the plan."""
-
-    families: Sequence[str] = ()
-    preset: str | None = None
-    steps: int | None = None
-    seeds: Sequence[int] = ()
-    episodes: int | None = None
-    transfer_loss: str | None = None
-
-    def settings(self) -> tuple[str, ...]:
-        """As `mcat sweep --set` takes them."""
-        given = {
-            "preset": self.preset,
-            "steps": self.steps,
-            "episodes": self.episodes,
-            "transfer-loss": self.transfer_loss,
-        }
-        return tuple(f"{key}={value}" for key, value in given.items() if value is not None)
-
-
 def reproduce_runs(
-    name: str, wishes: Wishes, *, work: Path | None, out: Path, jobs: int | None, start: bool,
-    quiet: bool,
-) -> int:  # fmt: skip
-    """Get the runs of a table done, unless they are, and write it; 1 if some are not."""
+    name: str, *, rows: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any],
+    work: Path | None, out: Path, jobs: int | None, start: bool, quiet: bool,
+) -> tuple[list[Path], bool]:  # fmt: skip
+    """Get the runs of a table done, unless they are, and write it.
+
+    Without `rows` all families of the plan are wanted; `settings` that are None stay as there.
+
+    Returns:
+        The files of the table, and whether all runs are finished.
+    """
     from mcat.commands.sweep import get_done
     from mcat.commands.sweep_watch import compared
+    from mcat.reports.files import require_writable
     from mcat.reports.reproduction.experiment import lines_of, table_of, write_experiment
-    from mcat.reports.reproduction.page import require_writable
     from mcat.reports.tables import markdown_table
     from mcat.sweeps.local import LocalEngine
 
@@ -57,28 +40,26 @@ def reproduce_runs(
     folder = ((work or RUNS_FOLDER) / experiment.plan).absolute()
     finished = True
     if start:
-        made = _planned(experiment, wishes, folder)
+        wanted = tuple(f"{key}={value}" for key, value in settings.items() if value is not None)
+        made = _planned(experiment, rows, seeds, wanted, folder)
         _tell_budget(experiment, made)
         states = get_done(made, LocalEngine(made, jobs), quiet=quiet)
         finished = all(state.state == "done" for state in states)
+        options = [f"row {family}" for family in rows] + [text.replace("=", " ") for text in wanted]
+        options += [f"seeds {','.join(map(str, seeds))}"]
     else:
-        made = _there(folder, name)
+        made, options = _there(folder, name), ["no-run"]
     runs = compared(made)
-    options = _as_options(wishes) if start else ["no-run"]
     command = " ".join(["mcat reproduce", name, *(f"--{text}" for text in options)])
-    for path in write_experiment(name, experiment, runs, out, command):
-        click.echo(path)
+    paths = write_experiment(name, experiment, runs, out, command)
     click.echo(markdown_table(table_of(experiment, lines_of(experiment, runs))), err=True)
-    return 0 if finished else 1
+    return paths, finished
 
 
-def _as_options(wishes: Wishes) -> list[str]:
-    rows = [f"row {family}" for family in wishes.families]
-    seeds = [f"seeds {','.join(map(str, wishes.seeds))}"] if wishes.seeds else []
-    return [*rows, *(text.replace("=", " ") for text in wishes.settings()), *seeds]
-
-
-def _planned(experiment: Experiment, wishes: Wishes, folder: Path) -> Sweep:
+def _planned(
+    experiment: Experiment, rows: Sequence[str], seeds: Sequence[int], settings: tuple[str, ...],
+    folder: Path,
+) -> Sweep:  # fmt: skip
     """The sweep of an experiment, with what was asked for changed in its plan."""
     from mcat.agents.meta.config import PRESETS
     from mcat.commands.sweep import created
@@ -86,23 +67,23 @@ def _planned(experiment: Experiment, wishes: Wishes, folder: Path) -> Sweep:
 
     plan, _ = load_plan(experiment.plan)
     families = plan.grid.get("family", (plan.common.get("family"),))
-    for family in wishes.families:
+    for family in rows:
         if family not in families:
             raise unknown("row", family, families)
-    preset = wishes.preset or str(plan.common["preset"])
+    preset = str(dict(text.split("=") for text in settings).get("preset", plan.common["preset"]))
     if preset not in PRESETS:
         raise unknown("preset", preset, PRESETS)
     if experiment.imitates and not PRESETS[preset].mcat.imitate:
         able = ", ".join(name for name, found in PRESETS.items() if found.mcat.imitate)
         raise UsageError(f"preset {preset} has no self-imitation to leave out: take one of {able}")
-    grid = [f"seed={','.join(map(str, wishes.seeds))}"] if wishes.seeds else []
-    if wishes.families and "family" in plan.grid:
-        grid.append(f"family={','.join(wishes.families)}")
+    grid = [f"seed={','.join(map(str, seeds))}"]
+    if rows and "family" in plan.grid:
+        grid.append(f"family={','.join(rows)}")
     return created(
         plan=experiment.plan,
         name=None,
         kind=None,
-        settings=wishes.settings(),
+        settings=settings,
         grid=tuple(grid),
         variants=experiment.variants,
         cpus=None,

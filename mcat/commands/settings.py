@@ -1,7 +1,7 @@
 """Options that are short for settings of a run, and how preset, file, variables and options add up.
 
-`mcat train` and `mcat metatrain` share it, so that `--preset`, `--config`, `--set`,
-`--print-config` and `--resume` mean the same in both.
+Commands share it, so that `--preset`, `--config`, `--set`, `--print-config` and `--resume` mean the
+same in all of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +22,7 @@ from mcat.config import flatten, read_toml, to_toml
 from mcat.errors import UsageError, unknown
 
 HERE = Path()  # --resume without a folder: the one that this command would make
+_HARMLESS = ("quiet", "as_json")  # options that change nothing of a run
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Setting:
     metavar: str | None  # what it takes; None for a switch
     help: str  # what it does
     value: Any = None  # what a switch sets the key to
+    more: Mapping[str, Any] = field(default_factory=dict)  # what click shall know of the option
 
     @property
     def name(self) -> str:
@@ -40,10 +42,10 @@ class Setting:
         return self.flag.removeprefix("--").replace("-", "_")
 
     def option(self) -> Option:
-        """The option, without a default: what is not given stays as the preset has it."""
+        """The option; what is not given stays as the preset has it."""
         if self.metavar is None:
             return click.option(self.flag, self.name, is_flag=True, help=self.help)
-        return click.option(self.flag, self.name, metavar=self.metavar, help=self.help)
+        return click.option(self.flag, self.name, metavar=self.metavar, help=self.help, **self.more)
 
     def label(self, value: Any) -> str:
         """How a value that is not the preset's shows in the name of the run."""
@@ -59,27 +61,45 @@ THREADS = Setting(
 )
 
 
-def layer_options(example: str) -> tuple[Option, ...]:
-    """`--config`, `--set` and `--print-config`, with `example` for the help."""
+def preset_option(notes: str, default: str | None = None) -> Option:
+    """`--preset`, and what there is."""
+    told = f"Complete settings under one name: {notes}."
+    shown = default is not None
+    return click.option("--preset", default=default, show_default=shown, metavar="NAME", help=told)
+
+
+def layer_options(example: str, print_name: str = "print_config") -> tuple[Option, ...]:
+    """`--config`, `--set` and `--print-config`, with `example` for the help.
+
+    `mcat sweep` knows a run by what its command prints, if that has a `print_config`, else by its
+    options.
+    """
     return (
         click.option("--config", type=click.Path(path_type=Path), metavar="FILE.toml",
-                     help="Settings that differ from the preset's; --print-config shows all."),
+                     help="Settings that differ from the usual ones; --print-config shows all."),
         click.option("--set", multiple=True, metavar="KEY=VALUE",
                      help=f"Any setting, such as {example}; may be repeated."),
-        click.option("--print-config", is_flag=True,
+        click.option("--print-config", print_name, is_flag=True,
                      help="Print the settings as TOML (with --json as JSON) and stop."),
     )  # fmt: skip
 
 
-def resume_option(may_change: str) -> Option:
-    """`--resume`, alone or with the folder of a run, and what `may_change` with it."""
-    return click.option(
-        "--resume", is_flag=False, flag_value=HERE, metavar="[FOLDER]",
-        type=click.Path(path_type=Path),
-        help="Go on with a run that was stopped, exact to the bit: the one in FOLDER, or the one "
-        "that the same command without --resume began; if there is none, start it. Of the settings "
-        f"only {may_change} may change.",
-    )  # fmt: skip
+def resume_option(kept: str, *, folder: bool = False) -> Option:
+    """`--resume`, alone or also with the `folder` of a run; `kept` says what it finds."""
+    one = "the one in FOLDER, or " if folder else ""
+    told = (
+        f"Find it done, or go on where it was stopped: {one}what the same command without --resume"
+        f" began; if there is none, start it. {kept}"
+    )
+    if not folder:
+        return click.option("--resume", is_flag=True, help=told)
+    return click.option("--resume", is_flag=False, flag_value=HERE, metavar="[FOLDER]",
+                        type=click.Path(path_type=Path), help=told)  # fmt: skip
+
+
+def bit_exact(may_change: str) -> str:
+    """What `--resume` says of runs that keep checkpoints."""
+    return f"Exact to the bit. Of the settings only {may_change} may change."
 
 
 class Given(NamedTuple):
@@ -191,7 +211,6 @@ def changes_on_resume(
     context: click.Context,
     settings: Iterable[Setting],
     may_change: Collection[str],
-    harmless: Collection[str],
 ) -> dict[str, Any]:
     """What the command line changes in the settings of the run in `--resume FOLDER`.
 
@@ -203,7 +222,7 @@ def changes_on_resume(
     settings = tuple(settings)
     command_line = given(context, settings, ParameterSource.COMMANDLINE)
     refused = [item.option for item in command_line if item.key not in may_change]
-    own = {item.name for item in settings} | {"resume", "set", *harmless}
+    own = {item.name for item in settings} | {"resume", "set", *_HARMLESS}
     for option in context.command.params:
         name = option.name or ""
         source = context.get_parameter_source(name)

@@ -162,7 +162,7 @@ def compared(sweep: Sweep) -> list[ComparedRun]:
     """
     from mcat.agents.runs.record import KINDS, RECORD_FILE
     from mcat.reports.comparison.results import ComparedRun
-    from mcat.reports.learning.runs import read_run
+    from mcat.reports.runs import read_run
     from mcat.sweeps.state import look
 
     if not any(run.command in KINDS for run in sweep.runs if run.variant):
@@ -232,7 +232,7 @@ def _sweep_of(names: Sequence[str]) -> Sweep | None:
 
 def _runs_of(names: Sequence[str], labels: str) -> tuple[ComparedRun, ...]:
     from mcat.reports.comparison.results import compared_runs
-    from mcat.reports.learning.runs import read_run
+    from mcat.reports.runs import read_run
 
     runs = [read_run(Path(name)) for name in dict.fromkeys(names)]
     for note in (note for run in runs for note in run.notes):

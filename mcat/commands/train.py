@@ -23,10 +23,12 @@ from mcat.commands.settings import (
     SEED,
     THREADS,
     Setting,
+    bit_exact,
     changes_on_resume,
     layer_options,
     layers,
     name_parts,
+    preset_option,
     print_config,
     require_known_variables,
     require_used,
@@ -60,7 +62,6 @@ EXPERIMENTS = (
 # Keys that the name of a run has already, or that change nothing but how far it goes.
 IN_NO_NAME = ("seed", "steps", "snapshots", "evaluate_every", "evaluation_episodes",
               "checkpoint_every", "threads")  # fmt: skip
-HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 
 
 @click.command(
@@ -75,9 +76,8 @@ HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
 @group("What to learn", task_options)
 @group(
     "Settings",
-    click.option("--preset", default="fast", show_default=True, metavar="fast|paper",
-                 help="CrossQ with credit and episodes of random length, or TD3 with the paper's "
-                 "numbers."),
+    preset_option("fast (CrossQ with credit and episodes of random length) or paper (TD3 with the "
+                  "paper's numbers)", "fast"),
     *layer_options("crossq.discount=0.98"),
 )  # fmt: skip
 @group("Schedule", *(setting.option() for setting in SETTINGS))
@@ -86,7 +86,7 @@ HARMLESS = ("quiet", "as_json")  # options that change nothing of the run
     "The run",
     out_option("FOLDER", "Where to write (default: runs/<task>-seed<seed>, with what is "
                "not the preset's)."),
-    resume_option("--steps and --snapshots"),
+    resume_option(bit_exact("--steps and --snapshots"), folder=True),
     quiet_option,
     json_option,
 )  # fmt: skip
@@ -163,7 +163,7 @@ def _of_run(context: click.Context, folder: Path) -> TrainConfig:
     from mcat.agents.single.config import RESUME_MAY_CHANGE
 
     settings = (*SETTINGS, *EXPERIMENTS)
-    changes = changes_on_resume(context, settings, RESUME_MAY_CHANGE, HARMLESS)
+    changes = changes_on_resume(context, settings, RESUME_MAY_CHANGE)
     from mcat.agents.single.run import read_config
 
     return overlay(read_config(folder), changes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,14 +20,52 @@ from mcat.commands.options import (
     threads_option,
     workers_option,
 )
+from mcat.commands.settings import (
+    SEED,
+    THREADS,
+    Setting,
+    layer_options,
+    layers,
+    preset_option,
+    print_config,
+    require_known_variables,
+    resume_option,
+)
 from mcat.commands.tables import print_table
+from mcat.config import flatten, overlay, require_key
 from mcat.interrupts import stopping_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mcat.agents.returns import Returns
+    from mcat.transfer.config import TransferConfig
     from mcat.transfer.result import Cells, ReturnMatrix, TransferResult
+
+
+HOW = (
+    Setting("--method", "method", "ours|cycle", "cycle is the baseline of Zhang et al. 2020.",
+            more={"default": "ours", "show_default": True}),
+    Setting("--transfer-loss", "transfer_loss", "l1|nll",
+            "L_trans: distance to F's mean, or likelihood under F (default: the preset's; nll in "
+            "paper, else l1)."),
+    Setting("--map", "map", "NAME|FILE",
+            "First guess of what matches what, for machines with other states, actions or rewards: "
+            "mirror-x, mirror-x-states, mirror-x-hand-states, two-to-three-legs, "
+            "two-to-three-legs-actions or a JSON file.", more={"callback": map_name}),
+    Setting("--reward-aware", "reward_aware", None, "Match rewards too (L_trans,r).", value=True),
+)  # fmt: skip
+WORTH = (
+    Setting("--policy", "policy", "NAME|FILE|MODULE:FUNCTION",
+            "The policy to transfer (default: good; scripted on Meta-World).",
+            more={"callback": policy_name}),
+    Setting("--episodes", "episodes", "N", "Episodes to run of each policy; 0 for none.",
+            more={"default": 100, "show_default": True, "type": click.IntRange(0)}),
+    Setting("--no-alternatives", "alternatives", None,
+            "Leave out what the target's logs give without translating: a clone of them and "
+            "offline RL on their rewards (a minute or two, and two more policies to run).",
+            value=False),
+)  # fmt: skip
 
 
 @click.command(
@@ -50,56 +88,28 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @group(
     "Settings",
-    click.option("--method", default="ours", show_default=True,
-                 type=click.Choice(["ours", "cycle"]),
-                 help="cycle is the baseline of Zhang et al. 2020."),
-    click.option("--preset", default="cpu", show_default=True, metavar="NAME",
-                 help="cpu (about 5 min on an idle core), quick (2 min), paper (as printed, three "
-                 "days), released (as the authors' code, an hour), smoke (seconds)."),
-    click.option("--transfer-loss", type=click.Choice(["l1", "nll"]),
-                 help="L_trans: distance to F's mean, or likelihood under F (default: the "
-                 "preset's; nll in paper, else l1)."),
-    click.option("--map", "map_name", callback=map_name, metavar="NAME|FILE",
-                 help="First guess of what matches what, for machines with other states, actions "
-                 "or rewards: mirror-x, mirror-x-states, mirror-x-hand-states, two-to-three-legs, "
-                 "two-to-three-legs-actions or a JSON file."),
-    click.option("--reward-aware", is_flag=True, help="Match rewards too (L_trans,r)."),
+    preset_option("cpu (about 5 min on an idle core), quick (2 min), paper (as printed, three "
+                  "days), released (as the authors' code, an hour) or smoke (seconds)", "cpu"),
+    *(setting.option() for setting in HOW),
+    *layer_options("recipe.action.steps=500", "printed"),
     seed_option,
     threads_option,
 )  # fmt: skip
 @group(
     "What it is worth",
-    click.option("--policy", callback=policy_name, metavar="NAME|FILE|MODULE:FUNCTION",
-                 help="The policy to transfer (default: good; scripted on Meta-World)."),
-    click.option("--episodes", default=100, show_default=True, type=click.IntRange(0),
-                 help="Episodes to run of each policy; 0 for none."),
-    click.option("--no-alternatives", is_flag=True,
-                 help="Leave out what the target's logs give without translating: a clone of them "
-                 "and offline RL on their rewards (a minute or two, and two more policies to "
-                 "run)."),
+    *(setting.option() for setting in WORTH),
     workers_option,
-)  # fmt: skip
+)
 @group(
     "The result",
     out_option("FOLDER", "Where to write (default: <source>-to-<target> here)."),
-    click.option("--resume", is_flag=True,
-                 help="Find it done if the same settings and logs made it already; else make it. "
-                 "Nothing is kept of a translation that was stopped."),
+    resume_option("From the same logs. One that was stopped kept nothing and starts anew."),
     overwrite_option,
     quiet_option,
     json_option,
 )  # fmt: skip
-def translate(
-    map_name: str | None,
-    no_alternatives: bool,
-    out: Path | None,
-    resume: bool,
-    overwrite: bool,
-    workers: int,
-    quiet: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@click.pass_context
+def translate(context: click.Context, /, **options: Any) -> None:
     """Learn what to do on a changed machine, from logs of both.
 
     Trains the translator, runs the source policy on the source, the same policy and the
@@ -107,32 +117,61 @@ def translate(
     writes a folder: translator.safetensors, result.json and report.html, which says what it is
     worth, whether it is the right tool, and how far it can be trusted.
     """
+    require_known_variables(context)
     with stopping_at_once(
         "stopped: a translation keeps nothing before its end (an earlier result stays as it was);"
         " the same command starts anew"
     ):
+        config = _resolve(context)
+        if options["printed"]:
+            print_config(config.preset, _settings(config), as_json=options["as_json"])
+            return
         from mcat.reports.translation.page import PAGE_FILE, write_page
-        from mcat.transfer.config import TransferConfig
         from mcat.transfer.run import default_folder
         from mcat.transfer.run import translate as run
 
         result = run(
-            TransferConfig(map=map_name, alternatives=not no_alternatives, **options),
-            out,
-            resume=resume,
-            overwrite=overwrite,
-            quiet=quiet,
+            config,
+            options["out"],
+            resume=options["resume"],
+            overwrite=options["overwrite"],
+            quiet=options["quiet"],
             notify=say,
-            workers=workers,
+            workers=options["workers"],
             add_pages=write_page,
         )
-    folder = out or default_folder(result.machines)
-    if as_json:
+    folder = options["out"] or default_folder(result.machines)
+    if options["as_json"]:
         click.echo(json.dumps({"folder": str(folder), **_outcome(result)}))
         return
     _print_outcome(result)
     click.echo(f"Report: {folder / PAGE_FILE}", err=True)
     click.echo(folder)
+
+
+def _resolve(context: click.Context) -> TransferConfig:
+    """What file, environment and options make of a preset."""
+    from mcat.transfer.config import TransferConfig
+    from mcat.translator.recipes import RECIPES
+
+    logs = {name: context.params[name] for name in ("sources", "targets", "tasks")}
+    preset, changes = layers(context, (SEED, THREADS, *HOW, *WORTH), RECIPES)
+    usual = TransferConfig(preset=preset, **logs)
+    for key in changes:
+        require_key(key, flatten(_settings(usual)))
+    numbers = {key: changes.pop(key) for key in list(changes) if key.startswith("recipe.")}
+    recipe = tuple((key.removeprefix("recipe."), value) for key, value in numbers.items())
+    return replace(overlay(usual, changes), recipe_changes=recipe)
+
+
+def _settings(config: TransferConfig) -> dict[str, Any]:
+    """What a file may set."""
+    values = config.to_json()
+    for key in ("preset", "sources", "targets", "tasks"):
+        del values[key]
+    for key in ("many_context", "many_action"):  # in use already, if there are many
+        del values["recipe"][key]
+    return values
 
 
 def _outcome(result: TransferResult) -> dict[str, Any]:

@@ -231,16 +231,16 @@ _TOLD = tuple(f"{kind}_{what}" for kind in ("observation", "action")
               for what in ("names", "units", *_SIDES))  # fmt: skip
 
 
-def told(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def described(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a data set's metadata that says what its numbers are, the rate left out."""
     return {key: metadata[key] for key in _TOLD if key in metadata}
 
 
 def believed(notes: object, sizes: tuple[int, int]) -> dict[str, Any]:
     """The same of a file that others may have written: as far as it makes sense."""
-    if not isinstance(notes, dict) or not told(notes):
+    if not isinstance(notes, dict) or not described(notes):
         return {}
-    return told(Card.of_metadata(notes, sizes).to_metadata())
+    return described(Card.of_metadata(notes, sizes).to_metadata())
 
 
 def _texts(values: object, size: int) -> list[str]:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.datasets.arrays import DTYPES, breaks, place_of
-from mcat.datasets.cards import Card, Limits
+from mcat.datasets.cards import ROUNDING, Card, Limits
 from mcat.datasets.views import Episodes
 from mcat.errors import counted, printable
 
 ACTION_LIMIT = 1.0  # mcat's actions are from -1 to 1
-ROUNDING = 1e-6
 LARGE = 1e6
 CONSTANT = 1e-6
 LISTED = 8  # places named of each kind

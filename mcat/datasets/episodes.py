@@ -17,6 +17,8 @@ GROWTH = 1.125  # spare memory of a growing store at most; each row is copied ab
 class EpisodeStore(Episodes):
     """Transitions in whole episodes, to which more can be added.
 
+    Of all tasks together too (docs/decisions.md#one-replay-for-all-tasks).
+
     Args:
         observation_size: Numbers per observation.
         action_size: Numbers per action.

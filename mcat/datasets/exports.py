@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.cards import told
+from mcat.datasets.cards import described
 from mcat.datasets.checks import has_rewards, rate_hz
 from mcat.datasets.untrusted_tables import CARD_KEY
 from mcat.datasets.views import Episodes
@@ -57,7 +57,7 @@ def export_table(
         raise UsageError(f"{path}: cannot tell its format, name it {' or '.join(_WRITERS)}")
     columns = _columns(store, metadata)
     with Progress("exporting", total=len(store), unit="rows", quiet=quiet) as progress:
-        write(path, columns, overwrite, progress, told(metadata))
+        write(path, columns, overwrite, progress, described(metadata))
 
 
 def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.cards import Card, told
+from mcat.datasets.cards import Card, described
 from mcat.datasets.checks import has_rewards, rate_hz
 from mcat.datasets.exports import PARQUET, places, require_pyarrow
 from mcat.datasets.lerobot import ARRAYS, CARD, INFO, MAX_RATE, VERSION, is_lerobot
@@ -87,7 +87,7 @@ def export_lerobot(
             "video_path": None,
             "features": {n: _feature(n, v, metadata) for n, v in columns.items()},
         }
-        card = told(metadata)
+        card = described(metadata)
         if not card.keys() <= {"observation_names", "action_names"}:  # these are in info.json
             write_json(new / CARD, card)
         write_json(new / INFO, info)
@@ -185,8 +185,8 @@ def _episode_rows(
         "dataset_from_index": ranges[:, 0],
         "dataset_to_index": ranges[:, 1],
     }
-    for name, described in stats[0].items():
-        for what in described:
+    for name, numbers in stats[0].items():
+        for what in numbers:
             rows[f"stats/{name}/{what}"] = [episode[name][what] for episode in stats]
     first_file = np.zeros(store.num_episodes, dtype=np.int64)
     return rows | {f"meta/episodes/{kind}_index": first_file for kind in ("chunk", "file")}

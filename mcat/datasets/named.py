@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,13 +21,19 @@ from mcat.datasets.child import read_in_child
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.exports import require_pyarrow
 from mcat.datasets.foreign import meaning
-from mcat.datasets.tables import Converter, Converters, as_flag, csv_columns
-from mcat.datasets.untrusted import budget_for
+from mcat.datasets.tables import (
+    Converter,
+    Converters,
+    as_flag,
+    csv_columns,
+    number_or_nan,
+    unpacked,
+)
 from mcat.datasets.untrusted_tables import MAX_COLUMNS
 from mcat.errors import DataError, MissingInputError, UsageError, counted, printable
 from mcat.safe_io import StrPath, open_input
 
-Table = dict[str, NDArray[Any]]
+NamedColumns = dict[str, NDArray[Any]]
 _KINDS = {"rewards": "reward", "terminals": "terminal", "episode_ends": "episode"}
 
 
@@ -101,7 +106,9 @@ def read_log(path: StrPath, columns: LogColumns, *, damage: list[str] | None = N
         raise UsageError(f"{path}: {error}") from None
 
 
-def _raw_log(path: StrPath, table: Table, found: Sequence[str], columns: LogColumns) -> RawLog:
+def _raw_log(
+    path: StrPath, table: NamedColumns, found: Sequence[str], columns: LogColumns
+) -> RawLog:
     observations, actions = columns.wanted(found)
     used = [*observations, *actions, *columns.scalars]
     ignored = [name for name in found if name not in used]
@@ -158,7 +165,9 @@ def _refuse_meant(ignored: Sequence[str], columns: LogColumns) -> None:
 # ---- CSV
 
 
-def _csv(path: StrPath, columns: LogColumns, damage: list[str] | None) -> tuple[Table, list[str]]:
+def _csv(
+    path: StrPath, columns: LogColumns, damage: list[str] | None
+) -> tuple[NamedColumns, list[str]]:
     """The wanted columns of a CSV file, and the names of all."""
 
     def choose(header: list[str]) -> Converters:
@@ -199,7 +208,7 @@ def _moment(text: str) -> float:
 
 def _damaged_csv(
     path: StrPath, choose: Callable[[list[str]], Converters], damage: list[str]
-) -> tuple[Table, list[str]]:
+) -> tuple[NamedColumns, list[str]]:
     """What can be read of a CSV file: whole lines, and NaN for what is no number."""
     lines = csv.reader(StringIO(_whole_text(path, damage), newline=""))
     header = [name.strip() for name in next(lines, [])]
@@ -220,7 +229,7 @@ def _damaged_csv(
             ragged.append(lines.line_num)
             rows.append([math.nan] * len(used))  # a hole: what follows does not go on from before
             continue
-        row = [_number(fields[number], convert) for number, convert in used.items()]
+        row = [number_or_nan(fields[number], convert) for number, convert in used.items()]
         no_numbers += sum(map(math.isnan, row))
         rows.append(row)
     if ragged:
@@ -232,33 +241,17 @@ def _damaged_csv(
     return {header[number]: values[:, k] for k, number in enumerate(used)}, header
 
 
-def _number(text: str, convert: Converter | None) -> float:
-    try:
-        return (convert or float)(text)
-    except ValueError:
-        return math.nan
-
-
 def _whole_text(path: StrPath, damage: list[str]) -> str:
     """The text of a file up to its last whole line, however it ends."""
     with open_input(path) as file:
         content = file.read()
     if Path(path).suffix == ".gz":
-        allowed = budget_for(len(content))
-        unpacked = zlib.decompressobj(wbits=31)
-        try:
-            content = unpacked.decompress(content, allowed + 1)
-        except zlib.error as error:
-            raise DataError(f"{path}: not a readable gzip file: {printable(error)}") from None
-        if len(content) > allowed:
-            raise DataError(
-                f"{path}: more than {allowed / 1e6:,.0f} MB of text, far above its size"
-            )
-        if not unpacked.eof:
+        content, whole = unpacked(path, content)
+        if not whole:
             damage.append("the gzip file ends in its middle")
     text = content.decode("utf-8-sig", errors="replace").replace("\0", "")
-    whole, newline, rest = text.rpartition("\n")
+    lines, newline, rest = text.rpartition("\n")
     if rest.strip() and newline:
         damage.append(f"the last line, which is not ended, left out: {printable(rest, 60)!r}")
-        return whole + newline
+        return lines + newline
     return text

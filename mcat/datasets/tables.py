@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import math
-import os
 import re
 import zlib
 from collections import Counter
@@ -56,7 +54,7 @@ def read_csv(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     def choose(header: list[str]) -> Converters:
         ignored.extend(_check_header(path, header))
         converters: dict[str, Converter] = dict.fromkeys(("terminal", "timeout"), as_flag)
-        converters |= dict.fromkeys(TIMES, _moment)
+        converters |= dict.fromkeys(TIMES, number_or_nan)  # NaN for dates
         used = [number for number, name in enumerate(header) if TABLE_COLUMN.fullmatch(name)]
         return {number: converters.get(header[number]) for number in used}
 
@@ -170,16 +168,33 @@ def open_text(path: StrPath) -> Iterator[TextIO]:
         if Path(path).suffix != ".gz":
             yield TextIOWrapper(file, encoding="utf-8-sig", newline="")
             return
-        allowed = budget_for(os.fstat(file.fileno()).st_size)
+        content, whole = unpacked(path, file.read())
+        if not whole:
+            raise DataError(f"{path}: not a readable gzip file: it ends in its middle")
+        yield TextIOWrapper(BytesIO(content), encoding="utf-8-sig", newline="")
+
+
+def unpacked(path: StrPath, content: bytes) -> tuple[bytes, bool]:
+    """What a gzip file holds, or its beginning, and whether that is all.
+
+    Raises:
+        DataError: if it is none, or holds far more than its size.
+    """
+    allowed, found = budget_for(len(content)), b""
+    while content:  # it may have several parts
+        part = zlib.decompressobj(wbits=31)
         try:
-            content = gzip.GzipFile(fileobj=file).read(allowed + 1)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            found += part.decompress(content, allowed + 1 - len(found))
+        except zlib.error as error:
             raise DataError(f"{path}: not a readable gzip file: {printable(error)}") from None
-        if len(content) > allowed:
+        if len(found) > allowed:
             raise DataError(
                 f"{path}: more than {allowed / 1e6:,.0f} MB of text, far above its size"
             )
-        yield TextIOWrapper(BytesIO(content), encoding="utf-8-sig", newline="")
+        if not part.eof:
+            return found, False
+        content = part.unused_data.lstrip(b"\0")  # tapes were filled up with zeros
+    return found, True
 
 
 def checked_lines(path: StrPath, file: TextIO, fields: int) -> Iterator[str]:
@@ -203,11 +218,12 @@ def as_flag(text: str) -> float:
     return float(_FLAGS.get(text.strip().lower(), text))
 
 
-def _moment(text: str) -> float:
+def number_or_nan(text: str, convert: Converter | None = None) -> float:
+    """The number of a field; NaN if it is none."""
     try:
-        return float(text)
+        return (convert or float)(text)
     except ValueError:
-        return math.nan  # a date, say: `assemble` leaves such a column out
+        return math.nan
 
 
 def _bad_field(path: StrPath, used: Converters) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zipfile
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import IO, Any
 
@@ -181,24 +182,20 @@ def read_parquet(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
     Raises:
         RefusedError: if a column does not hold numbers; a `time` of another kind is left out.
     """
-    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # others reserve more than our limit
-    from pyarrow import parquet, types
 
-    with parquet.ParquetFile(path) as file:
-        fields = list(file.schema_arrow)
-        wanted = [field.name for field in fields if TABLE_COLUMN.fullmatch(field.name)]
-        for field in fields:
-            if field.name in wanted and not _is_number(field.type):
-                if field.name not in TIMES:
-                    raise RefusedError(f"column {field.name} holds {field.type}, not numbers")
-                if not types.is_timestamp(field.type):
-                    wanted.remove(field.name)
-        groups = [file.metadata.row_group(n) for n in range(file.metadata.num_row_groups)]
-        declared = 8 * sum(group.num_rows for group in groups) * len(wanted)
-        if declared > budget_for(file_bytes):
-            raise RefusedError(f"declares {declared / 1e6:,.0f} MB, far above its size")
-        content = file.read(wanted, use_threads=False)
-        card = (file.schema_arrow.metadata or {}).get(CARD_KEY.encode(), b"")[:MAX_CARD]
+    def wants(field: Any) -> bool:
+        from pyarrow import types
+
+        if not TABLE_COLUMN.fullmatch(field.name):
+            return False
+        if _is_number(field.type):
+            return True
+        if field.name not in TIMES:
+            raise RefusedError(f"column {field.name} holds {field.type}, not numbers")
+        return bool(types.is_timestamp(field.type))
+
+    wanted, content, schema = _parquet_columns(path, file_bytes, wants)
+    card = (schema.metadata or {}).get(CARD_KEY.encode(), b"")[:MAX_CARD]
     arrays = {}
     for name in wanted:
         values = content[name].to_numpy()
@@ -208,7 +205,7 @@ def read_parquet(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
             raise RefusedError(f"column {name} has empty cells")
         arrays[name] = values
     return arrays, {
-        "columns": [field.name for field in fields],
+        "columns": list(schema.names),
         "card": card.decode("utf-8", "replace"),
     }
 
@@ -222,15 +219,11 @@ def read_named_parquet(path: str, file_bytes: int, *patterns: str) -> tuple[Arra
     Raises:
         RefusedError: if one of them holds something else.
     """
-    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
-    from pyarrow import parquet, types
+    wanted, content, schema = _parquet_columns(
+        path, file_bytes, lambda field: _wanted(field.name, patterns)
+    )
+    from pyarrow import types
 
-    with parquet.ParquetFile(path) as file:
-        names = list(file.schema_arrow.names)
-        wanted = [name for name in names if _wanted(name, patterns)]
-        if _column_bytes(file, wanted) > budget_for(file_bytes):
-            raise RefusedError("declares far more than its size")
-        content = file.read(wanted, use_threads=False)
     arrays: Arrays = {}
     for name in wanted:
         column = content[name].combine_chunks()
@@ -244,7 +237,22 @@ def read_named_parquet(path: str, file_bytes: int, *patterns: str) -> tuple[Arra
             arrays[name] = column.cast("float64").to_numpy(zero_copy_only=False)
         else:
             arrays |= _columns(name, _rows(name, column), alone=False)
-    return arrays, {"columns": [*arrays, *(name[:100] for name in names if name not in wanted)]}
+    return arrays, {"columns": [*arrays, *(n[:100] for n in schema.names if n not in wanted)]}
+
+
+def _parquet_columns(
+    path: str, file_bytes: int, wants: Callable[[Any], bool]
+) -> tuple[list[str], Any, Any]:
+    """The names of the columns of a Parquet file that are wanted, the columns, and the schema."""
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # others reserve more than our limit
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path) as file:
+        wanted = [field.name for field in file.schema_arrow if wants(field)]
+        declared = _column_bytes(file, wanted)
+        if declared > budget_for(file_bytes):
+            raise RefusedError(f"declares {declared / 1e6:,.0f} MB, far above its size")
+        return wanted, file.read(wanted, use_threads=False), file.schema_arrow
 
 
 def _column_bytes(file: Any, wanted: list[str]) -> int:
@@ -265,23 +273,16 @@ def read_lerobot(path: str, file_bytes: int) -> tuple[Arrays, Notes]:
     Raises:
         RefusedError: if a column does not hold numbers, or lists of them of one length.
     """
-    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
-    from pyarrow import parquet
-
-    with parquet.ParquetFile(path) as file:
-        names = list(file.schema_arrow.names)
-        wanted = [name for name in names if name in LEROBOT_DIMENSIONS]
-        declared = _column_bytes(file, wanted)
-        if declared > budget_for(file_bytes):
-            raise RefusedError(f"declares {declared / 1e6:,.0f} MB, far above its size")
-        content = file.read(wanted, use_threads=False)
+    wanted, content, schema = _parquet_columns(
+        path, file_bytes, lambda field: field.name in LEROBOT_DIMENSIONS
+    )
     arrays = {}
     for name in wanted:
         values = _rows(name, content[name].combine_chunks())
         if LEROBOT_DIMENSIONS[name] == 1 and values.shape[1] != 1:
             raise RefusedError(f"column {name} holds {values.shape[1]} numbers a row, not one")
         arrays[name] = values if LEROBOT_DIMENSIONS[name] == 2 else values[:, 0]
-    return arrays, {"columns": [name[:100] for name in names]}
+    return arrays, {"columns": [name[:100] for name in schema.names]}
 
 
 def _rows(name: str, column: Any) -> np.ndarray[Any, np.dtype[Any]]:

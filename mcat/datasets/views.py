@@ -187,7 +187,7 @@ class Episodes:
         """What happened in the `k` steps before each of these transitions.
 
         The newest step is last, the transition itself is not included, and steps before the
-        episode began are zero.
+        episode began are zero (docs/decisions.md#what-the-context-encoder-reads).
 
         Returns:
             State differences `(n, k, obs)` and actions `(n, k, act)`.

@@ -108,7 +108,8 @@ _ALL = (
 )  # fmt: skip
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
-"""Every family by its name. One of your own is known by name once it is added here."""
+"""Every family by its name (docs/decisions.md#test-tasks-of-appendix-d3). One of your own is known
+by name once it is added here."""
 
 PACKAGED = frozenset(FAMILIES)
 """The names of those that come with mcat."""

@@ -43,7 +43,7 @@ class Locomotion(Simulation):
         frame_skip: Physics steps per action.
         skip_qpos: Leading positions the observation leaves out (x, or x and y).
         velocity_limit: Observed velocities are clipped to this.
-        alive: Paid every step, fallen or not.
+        alive: Paid every step, fallen or not (docs/decisions.md#when-an-episode-ends).
         control_cost: Times the squared control of the working motors.
         torso: Body whose x is measured; None takes the root joint's.
         position_noise: Half-width of the uniform noise on the initial positions.
@@ -137,7 +137,7 @@ def build(robot: str, **parameters: Any) -> Locomotion:
 
 
 def _hopper(*, size: float) -> Locomotion:
-    """Every capsule's radius is its stock radius times size/0.05; mass follows."""
+    """Every capsule's radius grows by size/0.05 (docs/decisions.md#the-size-of-a-hopper)."""
     spec = mujoco.MjSpec.from_file(_asset("hopper.xml"))
     for geom in spec.geoms:
         if geom.type == mujoco.mjtGeom.mjGEOM_CAPSULE:
@@ -156,8 +156,10 @@ def _hopper(*, size: float) -> Locomotion:
 
 def _halfcheetah(*, armature: float, mass: float, inertia: float) -> Locomotion:
     model = mujoco.MjModel.from_xml_path(_asset("half_cheetah.xml"))
-    model.dof_armature[3:] = armature  # the three root joints keep 0
-    model.body_mass[:] *= mass  # after compilation, which would normalise it to 14 kg
+    # The three root joints keep 0 (docs/decisions.md#armature-is-a-value); mass is changed after
+    # compilation, which would normalise it to 14 kg (docs/decisions.md#mass-without-inertia).
+    model.dof_armature[3:] = armature
+    model.body_mass[:] *= mass
     model.body_inertia[:] *= inertia
     refresh_constants(model)
     return Locomotion(model, frame_skip=5, control_cost=0.1)
@@ -174,7 +176,9 @@ def _ant(
     *, cripple: int | None, damping: float, control_cost: float, semantics: str, view: str
 ) -> Locomotion:
     model = mujoco.MjModel.from_xml_path(_asset("ant.xml"))
-    multiplied = 2 if semantics == "paper" else 1  # legs 0 and 1, or as released leg 0
+    # Legs 0 and 1, or as released leg 0 (docs/decisions.md#which-legs-damping-changes); what
+    # control costs is in docs/decisions.md#the-control-cost-of-the-ant.
+    multiplied = 2 if semantics == "paper" else 1
     for leg in range(4):
         hinges = dofs_of(model, [f"hip_{leg + 1}", f"ankle_{leg + 1}"])
         model.dof_damping[hinges] *= damping if leg < multiplied else 1.0 / damping
@@ -226,7 +230,8 @@ def three_leg_xml() -> str:
     """Gymnasium's cheetah with its rear leg doubled and the two splayed in y, as in Zhang et al.
 
     The second rear leg follows the first in the tree, so positions, velocities and motors come
-    in the order rear, second rear, front. The compiler still normalises the total mass to 14 kg.
+    in the order rear, second rear, front. The compiler still normalises the total mass to 14 kg
+    (docs/decisions.md#a-cheetah-with-three-legs).
     """
     tree = ElementTree.parse(_asset("half_cheetah.xml"))
     root = tree.getroot()

@@ -55,6 +55,8 @@ _ITEMS = {
 class Manipulation(Simulation):
     """One Meta-World task: hand 3, gripper 1, object position 3 and quaternion 4, goal 3.
 
+    What it is paid for: docs/decisions.md#meta-worlds-tasks-and-rewards.
+
     Args:
         robot: A key of `_ITEMS`; Meta-World calls it `<robot>-v3`.
         gripper: Factor on armature and damping of both gripper joints.
@@ -209,7 +211,8 @@ class Manipulation(Simulation):
 class HandReach(Manipulation):
     """Reach as Appendix E has it: the state is where the hand is, the action where it moves.
 
-    The fingers get 0, as Meta-World's script gives them, and nobody is shown the goal.
+    The fingers get 0, as Meta-World's script gives them, and nobody is shown the goal
+    (docs/decisions.md#state-action-and-start-of-the-reach-tasks).
     """
 
     def __init__(self, **parameters: Any) -> None:

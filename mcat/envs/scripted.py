@@ -17,7 +17,8 @@ SCRIPTED = tuple(name for name, robot in ROBOTS.items() if robot.suite == "metaw
 """Robots for which there is a script."""
 
 SOURCE_POLICY = {"sweep-into": "push", "coffee-push": "sweep-into"}
-"""Target robot → scripted policy that acts in the source task "push" when transferring to it.
+"""Target robot → scripted policy that acts in the source task "push" when transferring to it
+(docs/decisions.md#which-script-is-the-source-policy).
 
 The push policy cannot serve for the mug: it heads for the goal only once the hand is within 4 cm
 of the object's height, the mug's origin is at the table, and the hand stops 5 cm above it.

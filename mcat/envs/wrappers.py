@@ -42,9 +42,9 @@ StepResult = tuple[Any, float, bool, bool, dict[str, Any]]
 class DelayedReward(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Pays the sum of the rewards every `delay` steps and at the end of the episode, else 0.
 
-    The return of an episode stays what it was. Put it *outside* of `TimeLimit`, as in
-    `DelayedReward(gym.make("Ant-v5"), delay=500)`: inside, it would not see the truncation, and
-    what is still owed then would be lost.
+    The return of an episode stays what it was (docs/decisions.md#when-a-delayed-reward-is-paid).
+    Put it *outside* of `TimeLimit`, as in `DelayedReward(gym.make("Ant-v5"), delay=500)`: inside,
+    it would not see the truncation, and what is still owed then would be lost.
 
     Args:
         env: Any environment with float rewards.

@@ -7,7 +7,8 @@ from typing import get_args
 
 from mcat.agents.limits import require_bearable
 from mcat.errors import UsageError, unknown
-from mcat.paper.tables import TABLES, Row
+from mcat.paper.tables import TABLES, TableRow
+from mcat.ranges import require_ranges
 from mcat.translator.configs import Loss
 from mcat.translator.recipes import RECIPES
 
@@ -63,11 +64,10 @@ class ReproduceConfig:
             raise UsageError(
                 f"--best-of chooses among translators of a pair: {self.table} has none"
             )
-        if self.best_of is not None and self.best_of < 0:
-            raise UsageError(f"--best-of must not be negative, not {self.best_of}")
+        require_ranges(self, not_negative=["best_of"], at_least_1=["episodes", "threads"])
         require_bearable({"episodes": self.episodes, "threads": self.threads})
-        if not self.seeds or min(self.seeds) < 0 or self.episodes < 1:
-            raise UsageError("give at least one seed, none negative, and at least one episode")
+        if not self.seeds or min(self.seeds) < 0:
+            raise UsageError("give at least one seed, and none that is negative")
 
     @property
     def other_loss(self) -> Loss | None:
@@ -89,6 +89,6 @@ class ReproduceConfig:
         return self.preset if loss is None else f"{self.preset} --transfer-loss {loss}"
 
     @property
-    def chosen(self) -> list[Row]:
+    def chosen(self) -> list[TableRow]:
         """The rows to work on."""
         return [row for row in TABLES[self.table].rows if not self.rows or row.name in self.rows]

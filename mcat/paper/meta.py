@@ -104,7 +104,8 @@ PRINTED: tuple[Printed, ...] = (
     *_row("D.3", "MQL", _1M, TEST, _SETS,
           [(-248.0, 32.0), (-335.0, 20.8), (-214.7, 28.9),
            (-291.3, 25.8), (-467.8, 6.5), (-287.9, 11.7)]),
-    # D.4; its test returns of MCAT are those of Table 2 but for ant-damping (docs/decisions.md)
+    # D.4; its test returns of MCAT are those of Table 2 but for ant-damping
+    # (docs/decisions.md#numbers-that-are-printed-twice)
     *_row("D.4", MCAT, _2M, TRAIN, _FIVE,
           [(2278.8, 426.2), (2267.2, 579.2), (2226.3, 762.6), (1322.7, 57.4), (110.4, 30.5)]),
     *_row("D.4", NO_SIL, _2M, TRAIN, _FIVE,
@@ -141,7 +142,7 @@ PRINTED: tuple[Printed, ...] = (
 """Every number of those tables."""
 
 
-class Method(NamedTuple):
+class PrintedMethod(NamedTuple):
     """Which of the paper's methods a run is."""
 
     name: str  # as in `Printed`
@@ -150,7 +151,7 @@ class Method(NamedTuple):
     same_learner: bool
 
 
-def method_of(record: RunRecord) -> Method | None:
+def method_of(record: RunRecord) -> PrintedMethod | None:
     """The paper's method that a run of `mcat metatrain` is; None if the paper has no such one."""
     method = METHODS.get(record.method) if record.kind == "metatrain" else None
     if method is None or record.preset not in method.presets:
@@ -160,7 +161,7 @@ def method_of(record: RunRecord) -> Method | None:
     if record.method != "mcat":
         name = method.label + "+SIL" * settings[f"{record.method}.imitate"]
         same = not credit and not settings[f"{record.method}.learn_while_acting"]
-        return Method(name, same)
+        return PrintedMethod(name, same)
     off = {
         NO_TRANSFER: not settings["mcat.transfer"],
         NO_CONTRAST: settings["mcat.context.contrastive_weight"] == 0,
@@ -172,11 +173,13 @@ def method_of(record: RunRecord) -> Method | None:
     if len(ablations) > 1:
         return None
     same = settings["mcat.learner"] == "td3" and not credit
-    return Method(ablations[0] if ablations else MCAT, same)
+    return PrintedMethod(ablations[0] if ablations else MCAT, same)
 
 
 def printed_for(record: RunRecord, column: str, steps: int) -> Printed | None:
     """The paper's number for the setting of a run, None if it has none.
+
+    Which one: docs/decisions.md#which-number-stands-beside-a-run.
 
     Args:
         record: Of the run.

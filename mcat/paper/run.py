@@ -18,7 +18,7 @@ from mcat.datasets.shards import discard_shards
 from mcat.errors import CannotCreateError
 from mcat.paper.config import ReproduceConfig
 from mcat.paper.summary import Cell, RowSummary, Summary, best_of
-from mcat.paper.tables import ALTERNATIVES, TABLES, Log, Row
+from mcat.paper.tables import ALTERNATIVES, TABLES, Log, TableRow
 from mcat.progress import Notify, ignore
 from mcat.provenance import provenance
 from mcat.safe_io import io_errors, is_file, read_json
@@ -110,7 +110,7 @@ def summarise(config: ReproduceConfig, out: Path) -> Summary:
     )
 
 
-def _summary(row: Row, found: dict[str, dict[int, _Result]]) -> RowSummary:
+def _summary(row: TableRow, found: dict[str, dict[int, _Result]]) -> RowSummary:
     """One row: what each policy earned, before and after."""
     translated = {
         method: {seed: r for seed, r in results.items() if isinstance(r, TransferResult)}
@@ -138,7 +138,7 @@ def _training_seconds(result: _Result) -> float:
     return sum(seconds for what, seconds in result.seconds.items() if what != "looks")
 
 
-def _cells(row: Row, found: Mapping[str, Mapping[int, _Result]]) -> dict[str, Cell]:
+def _cells(row: TableRow, found: Mapping[str, Mapping[int, _Result]]) -> dict[str, Cell]:
     """The columns of a row about one source and one target."""
     cells: dict[str, Cell] = {}
     for method, results in found.items():
@@ -165,7 +165,7 @@ def _cell(results: Mapping[int, _Result], label: str) -> Cell:
     return Cell(tuple(means.values()), tuple(means))
 
 
-def _make(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:
+def _make(work: _Work, row: TableRow, method: str, seed: int, *, wait: bool) -> None:
     """One result, unless it is there or, if we do not `wait`, another process is at it."""
     folder = _folder(work.config, work.folder, row, method, seed)
     while not is_file(folder / RESULT_FILE):
@@ -183,7 +183,7 @@ def _make(work: _Work, row: Row, method: str, seed: int, *, wait: bool) -> None:
     tidy_folder(folder)
 
 
-def _try(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
+def _try(work: _Work, row: TableRow, method: str, seed: int, folder: Path) -> None:
     """What the target's logs give by themselves."""
     from mcat.transfer.alternatives import try_alternative
 
@@ -201,7 +201,7 @@ def _try(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
     )
 
 
-def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> None:
+def _translate(work: _Work, row: TableRow, method: str, seed: int, folder: Path) -> None:
     config = work.config
     sources, targets, tasks = (
         tuple(str(_log(work, log)) for log in logs)
@@ -231,10 +231,10 @@ def _translate(work: _Work, row: Row, method: str, seed: int, folder: Path) -> N
     translate(settings, folder, quiet=work.quiet, workers=work.workers)
 
 
-def _policy(row: Row) -> str | None:
+def _policy(row: TableRow) -> str | None:
     """The policy to transfer, as `find_policy` takes it."""
-    if row.policy is None or row.policy[0] != "good":
-        return row.policy and row.policy[0]
+    if row.policy is None or row.policy.name != "good":
+        return row.policy and row.policy.name
     return str(packaged_path(*row.policy))
 
 
@@ -265,7 +265,7 @@ def _log(work: _Work, log: Log) -> Path:
     return path
 
 
-def _folder(config: ReproduceConfig, out: Path, row: Row, method: str, seed: int) -> Path:
+def _folder(config: ReproduceConfig, out: Path, row: TableRow, method: str, seed: int) -> Path:
     loss = None if method in ("cycle", *ALTERNATIVES) else config.other_loss  # which is of H
     name = method if loss is None else f"{method}-{loss}"
     if config.epochs and method not in ALTERNATIVES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import permutations
+from typing import NamedTuple
 
 from mcat.envs.families import family
 from mcat.envs.scripted import SOURCE_POLICY
@@ -17,8 +18,14 @@ PRINTED_LOGS = ("paper", "released")  # presets that get no others than those th
 ALTERNATIVES = {"cloning": CLONED, "offline-rl": OFFLINE}
 """Methods that take the target's logs alone, which the paper did not compare with."""
 METHODS = ("ours", "cycle", *ALTERNATIVES)
-PolicyOf = tuple[str, Task]
 Numbers = tuple[float, float | None]
+
+
+class PolicyOf(NamedTuple):
+    """A policy that is not looked for yet: its name, and the task whose it is."""
+
+    name: str
+    task: Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +48,7 @@ def _none(preset: str) -> tuple[Log, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TableRow:
     """One line of a table, or one heat map."""
 
     name: str  # for the command line
@@ -74,11 +81,11 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class PaperTable:
     """Rows under a title."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
 
 def _printed(
@@ -98,12 +105,18 @@ def _packaged(task: Task) -> Task:
 def _own_logs(task: Task, preset: str) -> tuple[Log, ...]:
     """What its mediocre policy did; beyond the paper with noise, and what its good one did."""
     label, body = task.label(*_named(task)), _packaged(task)
-    mediocre = ("mediocre", body)
+    mediocre = PolicyOf("mediocre", body)
     if preset in PRINTED_LOGS:
         return (Log(name=f"{label}-mediocre", task=task, policy=mediocre),)
     return (
         Log(name=f"{label}-mediocre-noisy", task=task, policy=mediocre, noise=(0.0, 0.5)),
-        Log(name=f"{label}-good", task=task, policy=("good", body), noise=(0.0, 0.3), steps=EXTRA),
+        Log(
+            name=f"{label}-good",
+            task=task,
+            policy=PolicyOf("good", body),
+            noise=(0.0, 0.3),
+            steps=EXTRA,
+        ),
     )
 
 
@@ -117,11 +130,14 @@ def _locomotion(
     target: Task,
     printed: dict[str, Numbers],
     methods: tuple[str, ...] = METHODS,
-) -> Row:
-    policy: PolicyOf = ("good", _packaged(source))
+) -> TableRow:
+    policy = PolicyOf("good", _packaged(source))
 
     def targets(preset: str) -> tuple[Log, ...]:
-        """Beyond the paper: what was logged when the source's policy was tried on the target."""
+        """Beyond the paper: what was logged when the source's policy was tried on the target.
+
+        What F learns from: docs/decisions.md#which-machine-f-knows.
+        """
         tried = Log(
             name=f"{target.label(*_named(target))}-good-of-{source.label(*_named(source))}",
             task=target,
@@ -132,7 +148,7 @@ def _locomotion(
         own = _own_logs(target, preset)[:1]
         return own if preset in PRINTED_LOGS else (*own, tried)
 
-    return Row(
+    return TableRow(
         name=name,
         sources=lambda preset: _own_logs(source, preset),
         targets=targets,
@@ -142,10 +158,10 @@ def _locomotion(
     )
 
 
-def _objects(name: str, target: Task, printed: dict[str, Numbers]) -> Row:
+def _objects(name: str, target: Task, printed: dict[str, Numbers]) -> TableRow:
     """From pushing the cylinder to another object with lighter fingers."""
     source = Task("push")
-    policy: PolicyOf = (f"scripted:{SOURCE_POLICY[target.robot]}", source)
+    policy = PolicyOf(f"scripted:{SOURCE_POLICY[target.robot]}", source)
 
     def logs(task: Task, own: PolicyOf, tried: Log) -> Logs:
         noisy = Log(name=f"{task.label()}-for-{name}", task=task, policy=own, noise=(1.0, 1.0))
@@ -156,20 +172,20 @@ def _objects(name: str, target: Task, printed: dict[str, Numbers]) -> Row:
         steps=EXTRA,
     )  # fmt: skip
     tried = Log(
-        name=f"{target.label()}-tried", task=target, policy=(policy[0], target), noise=(0.2, 0.8),
-        steps=EXTRA,
+        name=f"{target.label()}-tried", task=target, policy=policy._replace(task=target),
+        noise=(0.2, 0.8), steps=EXTRA,
     )  # fmt: skip
-    return Row(
+    return TableRow(
         name=name,
         sources=logs(source, policy, calm),
-        targets=logs(target, ("scripted", target), tried),
+        targets=logs(target, PolicyOf("scripted", target), tried),
         policy=policy,
         methods=METHODS,
         printed=printed,
     )
 
 
-def _without_policy(row: Row) -> Row:
+def _without_policy(row: TableRow) -> TableRow:
     """The same where nobody has a policy of the target's own, which the paper did not try.
 
     All that was logged on the target is the source's policy, failing, and random actions.
@@ -177,7 +193,10 @@ def _without_policy(row: Row) -> Row:
     tried = row.targets("cpu")[-1]
     task = tried.task
     random = Log(
-        name=f"{task.label(*_named(task))}-random", task=task, policy=("random", task), steps=EXTRA
+        name=f"{task.label(*_named(task))}-random",
+        task=task,
+        policy=PolicyOf("random", task),
+        steps=EXTRA,
     )
     return replace(
         row,
@@ -192,23 +211,23 @@ def _plain(printed: dict[str, Numbers]) -> dict[str, Numbers]:
     return {name: printed[name] for name in (ON_SOURCE, UNTRANSLATED) if name in printed}
 
 
-def _heat_map(name: str) -> Row:
+def _heat_map(name: str) -> TableRow:
     tasks = family(name).train
-    return Row(
+    return TableRow(
         name=name,
         tasks=lambda preset: tuple(log for task in tasks for log in _own_logs(task, preset)),
         methods=("ours",),
     )
 
 
-def _pairs(name: str) -> tuple[Row, ...]:
+def _pairs(name: str) -> tuple[TableRow, ...]:
     """Every two tasks of a heat map by themselves, so that each has an estimate of trust."""
     pairs = permutations(family(name).train, 2)
     named = {"-to-".join(task.label(*_named(task)) for task in pair): pair for pair in pairs}
     return tuple(_locomotion(text, *pair, {}, methods=("ours",)) for text, pair in named.items())
 
 
-def _cost(c: float, *numbers: float) -> Row:
+def _cost(c: float, *numbers: float) -> TableRow:
     on_source, on_target, cycle, plain, aware = numbers
     return _locomotion(
         f"ant-cost{c}",
@@ -219,7 +238,7 @@ def _cost(c: float, *numbers: float) -> Row:
     )
 
 
-def _reach(number: int, printed: dict[str, Numbers], *, hand: bool) -> Row:
+def _reach(number: int, printed: dict[str, Numbers], *, hand: bool) -> TableRow:
     """From one goal to another: the same arm, other rewards. As printed, H is not guessed.
 
     As printed, only the `hand` is seen and moved; else there are Meta-World's 14 states and 4
@@ -235,24 +254,24 @@ def _reach(number: int, printed: dict[str, Numbers], *, hand: bool) -> Row:
         short = Log(
             name=task.label("goal"),
             task=task,
-            policy=("scripted", task),
+            policy=PolicyOf("scripted", task),
             noise=(1.0, 1.0),
             steps=EXTRA,
         )
         printed = replace(short, name=f"{short.name}-long", steps=STEPS)
         return lambda preset: (printed if preset in PRINTED_LOGS else short,)
 
-    return Row(
+    return TableRow(
         name=f"reach-goal{number + 1}{ending}",
         sources=noisy(source),
         targets=noisy(target),
-        policy=("scripted", source),
+        policy=PolicyOf("scripted", source),
         printed=printed if hand else _plain(printed),
         map=f"mirror-x{ending}-states",
     )
 
 
-def _three_legs() -> Row:
+def _three_legs() -> TableRow:
     """To a body with one leg more; what was logged first is a guess of both maps, run with noise.
 
     As printed, the translator itself starts from a guess of the actions alone.
@@ -260,16 +279,16 @@ def _three_legs() -> Row:
     none of the larger body's own comes with the package.
     """
     source, target = Task("halfcheetah", armature=0.1), Task("halfcheetah3leg")
-    policy: PolicyOf = ("good", source)
+    policy = PolicyOf("good", source)
     tried = Log(
         name="halfcheetah3leg-tried", task=target, policy=policy, noise=(0.0, 0.5), steps=EXTRA,
         guess="two-to-three-legs",
     )  # fmt: skip
     printed = replace(
-        tried, name="halfcheetah3leg-mediocre", policy=("mediocre", source), noise=(0.0, 0.0),
-        steps=STEPS,
+        tried, name="halfcheetah3leg-mediocre", policy=PolicyOf("mediocre", source),
+        noise=(0.0, 0.0), steps=STEPS,
     )  # fmt: skip
-    return Row(
+    return TableRow(
         name="three-legs",
         sources=lambda preset: _own_logs(source, preset)[-1:],
         targets=lambda preset: (printed if preset in PRINTED_LOGS else tried,),
@@ -279,7 +298,7 @@ def _three_legs() -> Row:
     )
 
 
-def _both_by_hand(row: Row, guess: str) -> Row:
+def _both_by_hand(row: TableRow, guess: str) -> TableRow:
     """The same with more given than the paper had, so that its translators are not beside it."""
     return replace(row, name=f"{row.name}-both", map=guess, printed=_plain(row.printed))
 
@@ -316,22 +335,22 @@ _PAIRS = (
 )
 
 TABLES = {
-    "table1": Table(
+    "table1": PaperTable(
         title="Table 1: transfer between two machines",
         rows=(
             *_PAIRS,
             *map(_without_policy, _PAIRS),
         ),
     ),
-    "heatmaps": Table(
+    "heatmaps": PaperTable(
         title="Heat maps: improvement between any two tasks",
         rows=(_heat_map("halfcheetah-heatmap"), _heat_map("ant-heatmap")),
     ),
-    "pairs": Table(
+    "pairs": PaperTable(
         title="The pairs of the heat maps, one translator each",
         rows=(*_pairs("halfcheetah-heatmap"), *_pairs("ant-heatmap")),
     ),
-    "rewards": Table(
+    "rewards": PaperTable(
         title="Appendix C.3: rewards that depend on the action",
         rows=(
             _cost(0.001, 511.1, 54.7, 133.27, 193.7, 203.1),
@@ -339,7 +358,7 @@ TABLES = {
             _cost(0.005, 475.8, 38.9, 112.36, 148.5, 171.8),
         ),
     ),
-    "extension": Table(
+    "extension": PaperTable(
         title="Appendix E: other rewards, other bodies",
         rows=(
             *(_reach(number, printed, hand=True) for number, printed in enumerate(_GOALS)),

@@ -1,4 +1,4 @@
-"""The parts that every report is made of: a finding in words, and its numbers as a table."""
+"""What every report is made of: a finding in words, its numbers as a table, what is a gain."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.agents.returns import Returns
+from mcat.transfer.result import ReturnMatrix
+
 Rows = Sequence[Sequence[str]]
-
-
 Array = NDArray[np.float64]
+_FEWEST = 5  # with fewer episodes the error itself is not known well enough to judge by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,3 +67,31 @@ def told_apart(
         for task in present.tolist()
     ]
     return f"{share(right.mean())} of the contexts lie nearest to their own task's mean", rows
+
+
+def difference(before: Returns, after: Returns) -> tuple[float, float]:
+    """Mean and standard error of what one earns more in the same episodes; ∞ for too few."""
+    differences = np.subtract(after.values, before.values)
+    if len(differences) < _FEWEST:
+        return float(differences.mean()), np.inf
+    return float(differences.mean()), float(differences.std(ddof=1)) / np.sqrt(len(differences))
+
+
+def gains(matrix: ReturnMatrix) -> tuple[Array, NDArray[np.bool_]]:
+    """Per source (row) and target (column) the gain in percent, and whether it is no chance.
+
+    The gain is 100·(transferred − untranslated) / max(|untranslated|, 1), NaN for a pair that was
+    not evaluated.
+    """
+    before, after, before_error, after_error = (
+        np.array(cells, dtype=np.float64)  # None becomes NaN
+        for cells in (
+            matrix.untranslated,
+            matrix.transferred,
+            matrix.untranslated_error,
+            matrix.transferred_error,
+        )
+    )
+    gain = after - before
+    clear = np.abs(gain) > 2 * np.hypot(before_error, after_error)
+    return 100 * gain / np.maximum(np.abs(before), 1), clear

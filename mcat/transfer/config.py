@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from mcat.agents.limits import require_bearable
-from mcat.config import to_json
+from mcat.config import overlay, to_json
 from mcat.errors import UsageError, unknown
 from mcat.translator.configs import Loss
 from mcat.translator.recipes import RECIPES, Recipe
@@ -40,6 +40,8 @@ class TransferConfig:
         reward_aware: Also match the rewards that a model of them predicts.
         seed: Of training and of the episodes' starts; no two seeds share a start.
         threads: Threads of torch; the last bits depend on it.
+        recipe_changes: Numbers of the recipe that are not the preset's, by dotted keys such as
+            "action.steps".
     """
 
     sources: tuple[str, ...] = ()
@@ -56,6 +58,7 @@ class TransferConfig:
     reward_aware: bool = False
     seed: int = 0
     threads: int = 1
+    recipe_changes: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if bool(self.tasks) == bool(self.sources or self.targets):
@@ -87,7 +90,9 @@ class TransferConfig:
             raise UsageError(f"best_of must not be negative, not {self.best_of}")
         if self.episodes < 0 or self.seed < 0 or self.threads < 1:
             raise UsageError("episodes and seed must not be negative, threads at least 1")
-        require_bearable({"episodes": self.episodes, "threads": self.threads})
+        require_bearable(self.to_json())
+        if self.recipe.action.reward_aware != self.reward_aware:
+            raise UsageError("recipe.action.reward_aware is not set by itself: use --reward-aware")
 
     @property
     def recipe(self) -> Recipe:
@@ -97,12 +102,21 @@ class TransferConfig:
         loss, state_loss = (
             self.transfer_loss or part.loss for part in (recipe.action, recipe.state)
         )
-        return replace(
+        asked = replace(
             recipe,
             action=replace(recipe.action, reward_aware=self.reward_aware, loss=loss),
             state=replace(recipe.state, loss=state_loss),
+            many_context=None,
+            many_action=None,
+        )
+        return replace(
+            overlay(asked, dict(self.recipe_changes)),
+            many_context=recipe.many_context,
+            many_action=recipe.many_action,
         )
 
     def to_json(self) -> dict[str, Any]:
         """Config and recipe as JSON types."""
-        return to_json(self) | {"recipe": to_json(self.recipe)}
+        own = to_json(self)
+        del own["recipe_changes"]  # the recipe has them
+        return own | {"recipe": to_json(self.recipe)}

@@ -125,7 +125,9 @@ def _finished(
     # know were then as they are in preset cpu, which changes none of them; and one without
     # alternatives is done all the same.
     no_settings = ("out", "overwrite", "quiet")
-    usual = flatten(replace(config, preset="cpu", transfer_loss=None, best_of=0).to_json())
+    usual = flatten(
+        replace(config, preset="cpu", transfer_loss=None, best_of=0, recipe_changes=()).to_json()
+    )
     require_same(
         str(out), found.config, config.to_json(), no_settings, defaults=usual, otherwise=otherwise
     )

@@ -16,19 +16,26 @@ from mcat.translator.configs import (
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How every kind of translator is trained."""
+    """How every kind of translator is trained.
 
-    context: ContextConfig = field(default_factory=ContextConfig)  # C and F
-    action: ActionConfig = field(default_factory=ActionConfig)  # H
-    # C and F of more than two machines; None for as of two.
+    Attributes:
+        context: C and F.
+        action: H.
+        many_context: C and F of more than two machines; None for as of two.
+        many_action: H of more than two machines; None for as of two.
+        joint: C and F see both machines of a pair, not the target alone as printed.
+        state: G and its inverse, for machines with other spaces or rewards.
+        cycle: The baseline, for machines with equal spaces.
+        cycle_spaces: The baseline for others.
+    """
+
+    context: ContextConfig = field(default_factory=ContextConfig)
+    action: ActionConfig = field(default_factory=ActionConfig)
     many_context: ContextConfig | None = None
-    many_action: ActionConfig | None = None  # H of more than two machines; None for as of two
-    joint: bool = False  # C and F see both machines of a pair, not the target alone as printed
-    # G and its inverse, for machines with other spaces or rewards.
+    many_action: ActionConfig | None = None
+    joint: bool = False
     state: StateConfig = field(default_factory=StateConfig)
-    # The baseline, for machines with equal spaces.
     cycle: CycleConfig = field(default_factory=CycleConfig)
-    # The baseline for others.
     cycle_spaces: SpacesCycleConfig = field(default_factory=SpacesCycleConfig)
 
     def of_many(self) -> Recipe:

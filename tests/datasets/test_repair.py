@@ -64,6 +64,19 @@ def test_a_gzip_file_that_was_cut_off_gives_its_beginning(tmp_path):
     assert "ends in its middle" in said[0]
 
 
+def test_a_gzip_file_of_several_parts_is_read_to_its_end(tmp_path):
+    """As `cat a.gz b.gz` makes it, with zeros after it as on a tape."""
+    lines = [f"{text}\n" for text in (HEADER, *(line("a", 20 * k, k) for k in range(40)))]
+    parts = [gzip.compress("".join(half).encode()) for half in (lines[:20], lines[20:])]
+    path = tmp_path / "log.csv.gz"
+    path.write_bytes(b"".join(parts) + b"\0" * 8)
+    for mend in (False, True):
+        assert len(import_logs([path], COLUMNS, mend=mend)[0]) == 39
+    path.write_bytes(b"".join(parts)[:-9])
+    with pytest.raises(DataError, match="not a readable gzip file: it ends in its middle"):
+        import_logs([path], COLUMNS)
+
+
 def test_a_log_of_holes_is_refused(tmp_path):
     path = write(tmp_path / "log.csv", [line("a", 20 * k, "nan") for k in range(4)])
     with pytest.raises(DataError, match="nothing can be saved"):

@@ -19,7 +19,7 @@ from mcat.paper.meta import (
     NO_SIL,
     NO_TRANSFER,
     PRINTED,
-    Method,
+    PrintedMethod,
     lookup,
     method_of,
     printed_for,
@@ -97,16 +97,16 @@ def test_numbers_at_2m():
 @pytest.mark.parametrize(
     ("preset", "changes", "method"),
     [
-        ("cpu", {}, Method(MCAT, True)),
-        ("paper", {}, Method(MCAT, True)),
-        ("fast", {}, Method(MCAT, False)),  # CrossQ, and credit in place of self-imitation
-        ("cpu", {"mcat.transfer": False}, Method(NO_TRANSFER, True)),
-        ("fast", {"mcat.transfer": False}, Method(NO_TRANSFER, False)),
-        ("cpu", {"mcat.imitate": False}, Method(NO_SIL, True)),
-        ("fast", {"mcat.credit.kind": "none"}, Method(NO_SIL, False)),
-        ("cpu", {"mcat.context.contrastive_weight": 0.0}, Method(NO_CONTRAST, True)),
-        ("cpu", {"mcat.translator": "cycle"}, Method(CYCLE, True)),
-        ("cpu", {"mcat.credit.kind": "ridge"}, Method(MCAT, False)),
+        ("cpu", {}, PrintedMethod(MCAT, True)),
+        ("paper", {}, PrintedMethod(MCAT, True)),
+        ("fast", {}, PrintedMethod(MCAT, False)),  # CrossQ, and credit in place of self-imitation
+        ("cpu", {"mcat.transfer": False}, PrintedMethod(NO_TRANSFER, True)),
+        ("fast", {"mcat.transfer": False}, PrintedMethod(NO_TRANSFER, False)),
+        ("cpu", {"mcat.imitate": False}, PrintedMethod(NO_SIL, True)),
+        ("fast", {"mcat.credit.kind": "none"}, PrintedMethod(NO_SIL, False)),
+        ("cpu", {"mcat.context.contrastive_weight": 0.0}, PrintedMethod(NO_CONTRAST, True)),
+        ("cpu", {"mcat.translator": "cycle"}, PrintedMethod(CYCLE, True)),
+        ("cpu", {"mcat.credit.kind": "ridge"}, PrintedMethod(MCAT, False)),
         ("cpu", {"mcat.transfer": False, "mcat.imitate": False}, None),
     ],
 )
@@ -142,10 +142,10 @@ def test_other_methods_have_their_own_numbers():
 
     pearl = run("pearl", imitate=False)
     assert printed_for(pearl, TEST, M).mean == 73.2
-    assert method_of(pearl) == Method("PEARL", True)
-    assert method_of(run("mql", credit={"kind": "auto"})) == Method("MQL", False)
+    assert method_of(pearl) == PrintedMethod("PEARL", True)
+    assert method_of(run("mql", credit={"kind": "auto"})) == PrintedMethod("MQL", False)
     both = run("mql", imitate=True)
-    assert method_of(both) == Method("MQL+SIL", True)
+    assert method_of(both) == PrintedMethod("MQL+SIL", True)
     assert printed_for(both, TEST, M).mean == 144.3
     assert printed_for(run("pearl", imitate=True), TEST, M) is None
 

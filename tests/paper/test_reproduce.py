@@ -20,7 +20,7 @@ from mcat.paper import run as module
 from mcat.paper.config import ReproduceConfig
 from mcat.paper.run import reproduce
 from mcat.paper.summary import Cell, RowSummary, Summary
-from mcat.paper.tables import TABLES, Log, Row, Table
+from mcat.paper.tables import TABLES, Log, PaperTable, PolicyOf, TableRow
 from mcat.reports.reproduction.page import _table, write_reproduction
 from mcat.safe_io import read_json
 from mcat.tensor_files import load_safetensors
@@ -33,27 +33,27 @@ SOURCE, TARGET = (Task("halfcheetah", armature=a, horizon=40) for a in (0.1, 0.5
 
 
 def random_log(task):
-    return Log(name=task.label("armature"), task=task, policy=("random", task), steps=400)
+    return Log(name=task.label("armature"), task=task, policy=PolicyOf("random", task), steps=400)
 
 
-SMALL = Table(
+SMALL = PaperTable(
     title="A small one",
     rows=(
-        Row(
+        TableRow(
             name="pair",
             sources=lambda preset: (random_log(SOURCE),),
             targets=lambda preset: (random_log(TARGET),),
-            policy=("good", SOURCE),
+            policy=PolicyOf("good", SOURCE),
             printed={ON_SOURCE: (5121.4, None), "ours": (2937.2, 9.5)},
         ),
-        Row(
+        TableRow(
             name="alone",
             sources=lambda preset: (random_log(SOURCE),),
             targets=lambda preset: (random_log(TARGET),),
-            policy=("good", SOURCE),
+            policy=PolicyOf("good", SOURCE),
             methods=("cloning", "offline-rl"),
         ),
-        Row(
+        TableRow(
             name="many",
             tasks=lambda preset: (random_log(SOURCE), random_log(TARGET)),
             methods=("ours",),
@@ -404,17 +404,17 @@ def test_what_the_guess_earns_by_itself_has_a_column(monkeypatch, tmp_path):
     """Mirrored states and no actions stand still: every seed earns what doing nothing earns."""
     goals = family("reach-goals")
     source, target = (task.replace(horizon=60) for task in (goals.train[0], goals.test[0]))
-    logs = [Log(name=t.label("goal"), task=t, policy=("random", t), steps=240)
+    logs = [Log(name=t.label("goal"), task=t, policy=PolicyOf("random", t), steps=240)
             for t in (source, target)]  # fmt: skip
-    row = Row(
+    row = TableRow(
         name="mirrored",
         sources=lambda preset: logs[:1],
         targets=lambda preset: logs[1:],
-        policy=("scripted", source),
+        policy=PolicyOf("scripted", source),
         methods=("ours",),
         map="mirror-x-states",
     )
-    monkeypatch.setitem(TABLES, "small", Table(title="Guesses", rows=(row,)))
+    monkeypatch.setitem(TABLES, "small", PaperTable(title="Guesses", rows=(row,)))
     summary = reproduce(cell(rows=(), seeds=(0, 1)), tmp_path / "work", quiet=True)
     cells = summary.rows[0].cells
     idle = Evaluator(target, 2, 0).returns(lambda seen: np.zeros((len(seen), 4)))

@@ -5,7 +5,7 @@ import pytest
 
 from mcat.paper.summary import RowSummary, Summary, gain_errors, mean_matrix
 from mcat.reports.reproduction.page import markdown, write_reproduction
-from mcat.reports.translation.verdict import improvement
+from mcat.reports.sections import gains
 from mcat.transfer.result import ReturnMatrix
 
 NO_ERROR = ((0.0, 0.0), (None, None))
@@ -39,8 +39,8 @@ def test_means_and_errors_over_seeds():
     # The spread of 90 and 110 is 14.1; over the root of 2 seeds it is 10.
     assert mean.untranslated_error[0] == pytest.approx((10.0, 0.0))
     assert mean.transferred_error[0] == pytest.approx((20.0, 0.0))
-    gains, clear = improvement(mean)
-    assert gains[0].tolist() == [30.0, -20.0]
+    percent, clear = gains(mean)
+    assert percent[0].tolist() == [30.0, -20.0]
     assert clear.tolist() == [[False, True], [False, False]]
     # Gains of 20 and 40 have the error 10, which is 10 % of 100; those of −10 and −10 none.
     np.testing.assert_allclose(gain_errors(TWO), [[10, 0], [np.nan, np.nan]])

@@ -13,17 +13,17 @@ from mcat.reports.comparison.contrast import Comparison
 from mcat.reports.comparison.page import write_comparison
 from mcat.reports.comparison.results import ComparedRun, result_rows
 from mcat.reports.comparison.sections import paper_section
-from mcat.reports.learning.groups import Group
+from mcat.reports.groups import Group
 from mcat.reports.learning.page import write_learning
-from mcat.reports.learning.runs import LearningRun
 from mcat.reports.learning.sections import (
-    paper_value,
     success_section,
     summary_numbers,
     summary_rows,
     tasks_section,
     with_goals,
 )
+from mcat.reports.printed import paper_value
+from mcat.reports.runs import LearningRun
 from mcat.reports.translation.page import write_page
 from mcat.reports.translation.sections import sections
 from mcat.transfer.jobs import _matrix

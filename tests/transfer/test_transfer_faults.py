@@ -14,7 +14,7 @@ from mcat.errors import CannotCreateError, StorageError
 from mcat.paper import run as reproducing
 from mcat.paper.config import ReproduceConfig
 from mcat.paper.run import reproduce
-from mcat.paper.tables import TABLES, Row, Table
+from mcat.paper.tables import TABLES, PaperTable, TableRow
 from mcat.reports.translation.page import write_page
 from mcat.safe_io import dump_json, read_json
 from mcat.tensor_files import digest, load_safetensors
@@ -28,9 +28,9 @@ from tests.file_faults import Faults, calls_of, deaths, in_child, killing
 from tests.paper.test_reproduce import SOURCE, TARGET, random_log
 from tests.transfer.transfer_logs import own_robot
 
-TINY = Table(
+TINY = PaperTable(
     title="One cell",
-    rows=(Row(name="cell", tasks=lambda preset: tuple(map(random_log, (SOURCE, TARGET))),
+    rows=(TableRow(name="cell", tasks=lambda preset: tuple(map(random_log, (SOURCE, TARGET))),
               methods=("ours",)),),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mcat.errors import DataError
-from mcat.reports.learning.runs import read_run
+from mcat.reports.runs import read_run
 from mcat.reports.sections import Array
 from mcat.safe_io import is_file, read_json
 from mcat.transfer.baselines import FOLDER, LABELS, LINES_FILE
@@ -18,7 +18,7 @@ ADAPTED = "adapted"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Curve:
+class ReturnCurve:
     """Mean returns after so many real steps, and their standard errors over episodes if known."""
 
     label: str
@@ -37,7 +37,7 @@ class Curve:
         return float(self.returns[-1])
 
 
-def read_curves(folder: Path) -> list[Curve]:
+def read_curves(folder: Path) -> list[ReturnCurve]:
     """What is known of an adaptation, its own curve first; without it there is none at all.
 
     Raises:
@@ -56,7 +56,7 @@ def read_curves(folder: Path) -> list[Curve]:
     return found
 
 
-def _curve(folder: Path, label: str) -> Curve | None:
+def _curve(folder: Path, label: str) -> ReturnCurve | None:
     """Evaluations in the simulator, or else what the real episodes earned."""
     run = read_run(folder)
     steps = run.metrics.get("step", np.empty(0))
@@ -70,10 +70,12 @@ def _curve(folder: Path, label: str) -> Curve | None:
     there = np.isfinite(returns)
     if not there.any():
         return None
-    return Curve(label=label, steps=steps[there], returns=returns[there], errors=errors[there])
+    return ReturnCurve(
+        label=label, steps=steps[there], returns=returns[there], errors=errors[there]
+    )
 
 
-def _lines(path: Path) -> list[Curve]:
+def _lines(path: Path) -> list[ReturnCurve]:
     found = []
     try:
         for label, values in read_json(path).items():
@@ -81,7 +83,7 @@ def _lines(path: Path) -> list[Curve]:
             error = numbers.std(ddof=1) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
             mean, start = np.array([numbers.mean()]), np.zeros(1)
             found.append(
-                Curve(label=str(label), steps=start, returns=mean, errors=np.array([error]))
+                ReturnCurve(label=str(label), steps=start, returns=mean, errors=np.array([error]))
             )
     except (AttributeError, TypeError, ValueError) as error:
         raise DataError(f"{path}: not what mcat adapt --baselines writes") from error

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mcat.reports.adaptation.curves import ADAPTED, Curve
+from mcat.reports.adaptation.curves import ADAPTED, ReturnCurve
 from mcat.reports.figures import BLUE, COLOURS, GREY, INK, new_figure, plain, png, style
 
 _OTHERS = tuple(colour for colour in COLOURS if colour != BLUE)
 _LINES = ("--", ":", "-.")
 
 
-def draw_curves(curves: Sequence[Curve], title: str) -> bytes:
+def draw_curves(curves: Sequence[ReturnCurve], title: str) -> bytes:
     """Return against real steps; what needs none is a level line, or a bar if nothing does."""
     if all(curve.flat for curve in curves):
         return _draw_bars(curves, title)
@@ -41,7 +41,7 @@ def draw_curves(curves: Sequence[Curve], title: str) -> bytes:
     return png(figure)
 
 
-def _draw_bars(curves: Sequence[Curve], title: str) -> bytes:
+def _draw_bars(curves: Sequence[ReturnCurve], title: str) -> bytes:
     """What was made of logs alone, the best on top."""
     figure = new_figure(title, 1.2 + 0.38 * len(curves))
     axes = style(figure.add_subplot(), grid="x")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mcat.agents.runs.record import RECORD_FILE
-from mcat.errors import install
-from mcat.reports.adaptation.curves import ADAPTED, Curve, read_curves
+from mcat.reports.adaptation.curves import ADAPTED, ReturnCurve, read_curves
+from mcat.reports.files import NO_PICTURES, can_draw, write_pictures
 from mcat.reports.html import Html, document, section_of, table, tag
 from mcat.reports.sections import Section, number
 from mcat.safe_io import dump_json, read_json, write_file
@@ -29,11 +29,14 @@ def write_page(folder: Path) -> Path:
     body = [_opening(record, curves)]
     if curves:
         section = _section(curves)
-        picture = _draw(curves, section.finding)
-        if picture is None:
-            body.append(tag("p", f"Pictures need matplotlib: {install('plot')}.", class_="soft"))
+        picture = None
+        if can_draw():
+            from mcat.reports.adaptation.figures import draw_curves
+
+            picture = draw_curves(curves, section.finding)
+            write_pictures(folder, {PICTURE: picture})
         else:
-            write_file(folder / f"{PICTURE}.png", picture, overwrite=True)
+            body.append(tag("p", NO_PICTURES, class_="soft"))
         body.append(section_of(section, picture))
     body.append(_provenance(record))
     page = folder / PAGE_FILE
@@ -41,7 +44,7 @@ def write_page(folder: Path) -> Path:
     return page
 
 
-def finding(curves: Sequence[Curve]) -> str:
+def finding(curves: Sequence[ReturnCurve]) -> str:
     """What came out, in a sentence."""
     own, *others = curves
     when = "Without a real step" if own.flat else f"After {own.steps[-1]:,.0f} real steps"
@@ -63,7 +66,7 @@ def _title(record: dict[str, Any]) -> str:
     return f"Adaptation to {name}"
 
 
-def _opening(record: dict[str, Any], curves: Sequence[Curve]) -> Html:
+def _opening(record: dict[str, Any], curves: Sequence[ReturnCurve]) -> Html:
     config = record["config"]
     tone, headline = "unclear", "Adapted; what the policy earns was not measured"
     if curves:
@@ -85,7 +88,7 @@ def _opening(record: dict[str, Any], curves: Sequence[Curve]) -> Html:
     )  # fmt: skip
 
 
-def _section(curves: Sequence[Curve]) -> Section:
+def _section(curves: Sequence[ReturnCurve]) -> Section:
     heading = ("what was done", "real steps", "mean return", "± standard error")
     rows = [heading]
     for curve in curves:
@@ -104,14 +107,6 @@ def _section(curves: Sequence[Curve]) -> Section:
         finding=finding(curves),
         rows=rows,
     )
-
-
-def _draw(curves: Sequence[Curve], title: str) -> bytes | None:
-    try:
-        from mcat.reports.adaptation.figures import draw_curves
-    except ImportError:
-        return None
-    return draw_curves(curves, title)
 
 
 def _provenance(record: dict[str, Any]) -> Html:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mcat.errors import DataError, MissingInputError
-from mcat.reports.translation.verdict import difference
+from mcat.reports.sections import difference
 from mcat.safe_io import read_json
 from mcat.transfer.result import (
     ON_SOURCE,
@@ -166,7 +166,7 @@ def counts(cases: Sequence[Case]) -> dict[Grade, dict[Outcome, int]]:
     }
 
 
-def to_json(cases: Sequence[Case], found: Agreement) -> dict[str, Any]:
+def calibration_json(cases: Sequence[Case], found: Agreement) -> dict[str, Any]:
     """All of it, as JSON types."""
     whole: dict[str, Any] = json.loads(
         json.dumps(

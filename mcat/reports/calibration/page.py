@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
 from mcat.errors import counted
 from mcat.provenance import provenance
-from mcat.reports.calibration.cases import Agreement, Case, agreement, counts, to_json
+from mcat.reports.calibration.cases import Agreement, Case, agreement, calibration_json, counts
+from mcat.reports.files import can_draw, require_writable, write_table
 from mcat.reports.tables import markdown_table
-from mcat.safe_io import ensure_writable_output, io_errors, write_file, write_json
 
 NAME = "calibration"
 _WORDS = (  # from this rank correlation on, so much can be said
@@ -22,22 +21,16 @@ _WORDS = (  # from this rank correlation on, so much can be said
 
 def write_calibration(cases: Sequence[Case], folder: Path) -> list[Path]:
     """Write `calibration.json`, `.md` and, with matplotlib, `.png`; earlier ones are replaced."""
+    require_writable(folder, NAME)
     found = agreement(cases)
-    paths = [folder / f"{NAME}.{end}" for end in ("json", "md", "png")]
-    with io_errors(folder, "write"):
-        folder.mkdir(parents=True, exist_ok=True)
-    ensure_writable_output(paths[0], overwrite=True)
-    content = to_json(cases, found) | {"provenance": provenance()}
-    write_json(paths[0], content, overwrite=True)
-    if importlib.util.find_spec("matplotlib") is None:
-        paths.pop()
-    else:
+    pictures = {}
+    if can_draw():
         from mcat.reports.calibration.figures import draw_cases
 
-        picture = draw_cases(cases, headline(found))
-        write_file(paths[2], picture, overwrite=True)
-    write_file(paths[1], markdown(cases, found, picture=len(paths) == 3), overwrite=True)
-    return paths
+        pictures[NAME] = draw_cases(cases, headline(found))
+    content = calibration_json(cases, found) | {"provenance": provenance()}
+    text = _markdown(cases, found, picture=bool(pictures))
+    return write_table(folder, NAME, content, text, pictures)
 
 
 def headline(found: Agreement) -> str:
@@ -55,7 +48,7 @@ def headline(found: Agreement) -> str:
     )
 
 
-def markdown(cases: Sequence[Case], found: Agreement, *, picture: bool) -> str:
+def _markdown(cases: Sequence[Case], found: Agreement, *, picture: bool) -> str:
     """The page."""
     commits = ", ".join(sorted({case.commit[:10] for case in cases}))
     parts = [

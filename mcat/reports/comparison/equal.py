@@ -9,8 +9,8 @@ from mcat.reports.comparison.contrast import Comparison
 from mcat.reports.comparison.looks import Axis
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.sections import INTERVALS, curves_section
-from mcat.reports.learning.groups import Group
-from mcat.reports.learning.sections import PAPER_COLUMN, caveat, paper_cell
+from mcat.reports.groups import Group
+from mcat.reports.printed import PAPER_COLUMN, caveat, paper_cell
 from mcat.reports.sections import Section
 
 _NONE = "–"

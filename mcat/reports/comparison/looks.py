@@ -14,8 +14,8 @@ from mcat.paper.experiments import TEST
 from mcat.paper.meta import Printed, yardstick
 from mcat.reports.comparison.results import ComparedRun
 from mcat.reports.comparison.statistics import Band, iqm_band
-from mcat.reports.learning.groups import Group
-from mcat.reports.learning.sections import paper_value
+from mcat.reports.groups import Group
+from mcat.reports.printed import paper_value
 from mcat.reports.sections import Array
 
 Axis = Literal["step", "cpu"]

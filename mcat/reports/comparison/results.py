@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.agents.runs.record import RECORD_FILE
-from mcat.reports.learning.groups import group_runs
-from mcat.reports.learning.runs import EMPTY, LearningRun
+from mcat.reports.groups import group_runs
+from mcat.reports.runs import EMPTY, LearningRun
 from mcat.reports.sections import Array
 from mcat.safe_io import new_file, read_json
 

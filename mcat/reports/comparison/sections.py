@@ -22,7 +22,7 @@ from mcat.reports.comparison.statistics import (
     paired_difference,
 )
 from mcat.reports.comparison.verdict import minus, percent, signed
-from mcat.reports.learning.sections import (
+from mcat.reports.printed import (
     PAPER_COLUMN,
     PAPER_METHOD,
     caveat,

@@ -1,1 +1,1 @@
-"""The report of `mcat plot`."""
+"""How do runs learn? The report of `mcat plot`."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mcat.errors import MissingInputError, install
+from mcat.errors import MissingInputError
 from mcat.paper.experiments import TEST, TRAIN
-from mcat.reports.comparison.equal import equal_section
+from mcat.reports.files import NEEDS, can_draw, write_pictures
+from mcat.reports.groups import Group
 from mcat.reports.html import document, section_of, tag
-from mcat.reports.learning.groups import Group
-from mcat.reports.learning.runs import LearningRun
 from mcat.reports.learning.sections import (
     contexts_section,
     curves_section,
@@ -19,6 +18,7 @@ from mcat.reports.learning.sections import (
     tasks_section,
     with_goals,
 )
+from mcat.reports.runs import LearningRun
 from mcat.reports.sections import Section
 from mcat.safe_io import io_errors, write_file
 
@@ -35,9 +35,19 @@ def without_detail(groups: Sequence[Group], detail: bool | None = None) -> str:
 
 
 def write_learning(
-    groups: Sequence[Group], folder: Path, *, detail: bool | None = None
+    groups: Sequence[Group],
+    folder: Path,
+    *,
+    detail: bool | None = None,
+    last: Section | None = None,
 ) -> Iterator[Path]:
     """Write pictures as PNG and a page that shows them all; earlier ones are replaced.
+
+    Args:
+        groups: What is shown.
+        folder: Where to write; made if it is not there.
+        detail: Whether there are pictures of single runs (default: of a few).
+        last: What the page ends with, if anything: a table without a picture.
 
     Yields:
         The path of each as soon as it is there, the page last.
@@ -52,12 +62,10 @@ def write_learning(
     if note:
         body.append(tag("p", note[0].upper() + note[1:] + ".", class_="soft"))
     for section, png in _pictures(groups, detail=not note):
-        path = folder / f"{section.name}.png"
-        write_file(path, png, overwrite=True)
+        yield from write_pictures(folder, {section.name: png})
         body.append(section_of(section, png))
-        yield path
-    if (equal := equal_section(groups)) is not None:
-        body.append(section_of(equal, None))
+    if last is not None:
+        body.append(section_of(last, None))
     page = folder / PAGE
     write_file(page, document("mcat plot", body), overwrite=True)
     yield page
@@ -65,16 +73,17 @@ def write_learning(
 
 def _pictures(groups: Sequence[Group], *, detail: bool) -> Iterator[tuple[Section, bytes]]:
     """What there is to see, each as PNG."""
-    try:
-        from mcat.reports.learning import figures
-    except ImportError:
-        raise MissingInputError(f"pictures need matplotlib: {install('plot')}") from None
+    if not can_draw():
+        raise MissingInputError(f"pictures need {NEEDS}")
+    from mcat.reports.figures import draw_curves
+    from mcat.reports.learning import figures
+
     if any(group.curve(column) for group in groups for column in (TRAIN, TEST)):
         section = curves_section(groups)
-        yield section, figures.draw_curves(groups, section.finding)
+        yield section, draw_curves(groups, section.finding)
     if judged := with_goals(groups):
         section = success_section(judged)
-        yield section, figures.draw_curves(judged, section.finding, success=True)
+        yield section, draw_curves(judged, section.finding, success=True)
     if len(groups) == 1 and figures.task_curves(groups[0]):
         section = tasks_section(groups[0])
         yield section, figures.draw_tasks(groups[0], section.finding)

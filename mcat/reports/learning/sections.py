@@ -10,54 +10,19 @@ import numpy as np
 
 from mcat.agents.meta.algorithm import RANDOM, SHARED
 from mcat.agents.returns import SUCCESS
-from mcat.envs.families import FAMILIES
 from mcat.paper.experiments import TEST, TEST_SUCCESS, TRAIN, TRAIN_SUCCESS
-from mcat.paper.meta import (
-    LEARNER_NOTE,
-    MCAT,
-    OTHER_LEARNER,
-    Printed,
-    lookup,
-    method_of,
-    printed_for,
+from mcat.reports.groups import Group, contexts_apart, mean_and_error, short_names
+from mcat.reports.printed import (
+    PAPER_COLUMN,
+    PAPER_METHOD,
+    caveat,
+    learner_note,
+    paper_cell,
+    paper_cells,
+    paper_value,
 )
-from mcat.reports.learning.groups import Group, in_order, mean_and_error, short_names
-from mcat.reports.learning.runs import Contexts, LearningRun
-from mcat.reports.sections import Rows, Section, number, share, thousands, told_apart
-
-PAPER_METHOD = "the paper's MCAT"
-PAPER_COLUMN = "the paper's, test"
-
-
-def paper_value(group: Group, column: str) -> Printed | None:
-    """The paper's number for what these runs are, None if it has none."""
-    steps = max(run.steps for run in group.runs)
-    return printed_for(group.record, column, steps)
-
-
-def paper_cell(group: Group) -> str:
-    """The same in a table: number, method and steps, and a mark if the learner is another one."""
-    printed, method = paper_value(group, TEST), method_of(group.record)
-    if printed is None or method is None:
-        return "–"
-    mark = "" if method.same_learner else f" {OTHER_LEARNER}"
-    return f"{number(printed.mean)} ({printed.method}, {thousands(printed.steps)}){mark}"
-
-
-def learner_note(rows: Rows) -> str:
-    """What the mark in a table means; empty if it has none."""
-    marked = any(cell.endswith(OTHER_LEARNER) for row in rows for cell in row)
-    return LEARNER_NOTE if marked else ""
-
-
-def caveat(groups: Sequence[Group]) -> str:
-    """What to know of other methods' numbers, if there are some."""
-    if all(group.record.method == "mcat" for group in groups):
-        return ""
-    return (
-        " The methods other than MCAT are reimplementations with corrections, not replications of"
-        " the paper's runs."
-    )
+from mcat.reports.runs import Contexts, LearningRun
+from mcat.reports.sections import Rows, Section, number, share
 
 
 def with_goals(groups: Sequence[Group]) -> list[Group]:
@@ -207,18 +172,6 @@ def success_section(groups: Sequence[Group]) -> Section:
     )
 
 
-def paper_cells(family: str) -> tuple[str, ...]:
-    """What the paper prints of MCAT: train and test return, train and test success."""
-    cells = []
-    delay = FAMILIES[family].train[0].delay
-    for column in (TRAIN, TEST, TRAIN_SUCCESS, TEST_SUCCESS):
-        printed = lookup(MCAT, family, column, 2_000_000, delay)
-        scale, unit = (100, " %") if column in (TRAIN_SUCCESS, TEST_SUCCESS) else (1, "")
-        if printed is not None and printed.error is not None:
-            cells.append(f"{scale * printed.mean:.1f} ± {scale * printed.error:.1f}{unit}")
-    return tuple(cells)
-
-
 def tasks_section(group: Group) -> Section:
     """The same task by task, for one method."""
     names = short_names(group.record.tasks)
@@ -279,15 +232,6 @@ def known_drivers(run: LearningRun) -> list[str]:
     if run.record.method == "mcat":
         return [RANDOM, SHARED, *run.record.train]
     return list(dict.fromkeys([RANDOM, *(episode.driver for episode in run.episodes)]))
-
-
-def contexts_apart(run: LearningRun, contexts: Contexts) -> tuple[str, Rows]:
-    """`told_apart` of the contexts of a run, the tasks in order and by their short names."""
-    order = in_order(dict.fromkeys(contexts.tasks))
-    names = short_names(run.record.tasks)
-    numbers = np.array([order.index(task) for task in contexts.tasks])
-    labels = {number: names.get(task, task) for number, task in enumerate(order)}
-    return told_apart(contexts.points, numbers, labels)
 
 
 def contexts_section(run: LearningRun, contexts: Contexts, name: str) -> Section:

@@ -6,9 +6,8 @@ report` has intervals and probabilities.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,11 @@ from mcat.provenance import provenance
 from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import FamilyRuns, families_of, variants_of
 from mcat.reports.comparison.results import ComparedRun, provenance_of
-from mcat.reports.learning.groups import Group, mean_and_error
-from mcat.reports.learning.runs import LearningRun
-from mcat.reports.learning.sections import contexts_apart
-from mcat.reports.reproduction.page import require_writable
+from mcat.reports.files import can_draw, require_writable, write_table
+from mcat.reports.groups import Group, contexts_apart, mean_and_error
+from mcat.reports.runs import LearningRun
 from mcat.reports.sections import Rows, thousands, with_error
 from mcat.reports.tables import markdown_table
-from mcat.safe_io import write_file, write_json
 
 COLUMNS = {
     TEST: "test return",
@@ -147,29 +144,18 @@ def _percent(first: Any, second: Any) -> str:
 
 def write_experiment(
     name: str, experiment: Experiment, runs: Sequence[ComparedRun], folder: Path, command: str
-) -> Iterator[Path]:
+) -> list[Path]:
     """Write `<name>.json`, `.md` and, with matplotlib, pictures; earlier ones are replaced.
-
-    Yields:
-        The path of each file as soon as it is there.
 
     Raises:
         CannotCreateError: if the folder refuses files.
     """
     require_writable(folder, name)
     lines = lines_of(experiment, runs)
-    path = folder / f"{name}.json"
-    write_json(path, _as_json(name, experiment, lines), overwrite=True)
-    yield path
     pair = _context_pair(runs) if experiment.contexts else {}
     pictures = _draw(name, experiment, runs, pair)
-    for file, png in pictures.items():
-        write_file(folder / file, png, overwrite=True)
-        yield folder / file
-    path = folder / f"{name}.md"
     text = _page(experiment, lines, runs, command, list(pictures), pair)
-    write_file(path, text, overwrite=True)
-    yield path
+    return write_table(folder, name, _as_json(name, experiment, lines), text, pictures)
 
 
 def _as_json(name: str, experiment: Experiment, lines: Sequence[Line]) -> dict[str, Any]:
@@ -192,7 +178,7 @@ def _page(
 ) -> str:  # fmt: skip
     rows = table_of(experiment, lines)
     parts = [f"# {experiment.title}", _how(experiment, lines, runs, command)]
-    parts += [f"![{experiment.title}]({file})" for file in pictures]
+    parts += [f"![{experiment.title}]({picture}.png)" for picture in pictures]
     parts.append(markdown_table(rows))
     if any(line.printed and not line.same_learner for line in lines):
         parts.append(LEARNER_NOTE)
@@ -231,15 +217,16 @@ def _draw(
     name: str, experiment: Experiment, runs: Sequence[ComparedRun],
     pair: Mapping[str, LearningRun],
 ) -> dict[str, bytes]:  # fmt: skip
-    """File → PNG; none without matplotlib, or before anything was evaluated."""
+    """Name → PNG; none without matplotlib, or before anything was evaluated."""
     groups = [group for group in _groups(runs) if group.curve(TRAIN) or group.curve(TEST)]
-    if not groups or find_spec("matplotlib") is None:
+    if not groups or not can_draw():
         return {}
-    from mcat.reports.learning.figures import draw_context_pair, draw_curves
+    from mcat.reports.figures import draw_curves
+    from mcat.reports.reproduction.figures import draw_context_pair
 
-    found = {f"{name}.png": draw_curves(groups, experiment.title)}
+    found = {name: draw_curves(groups, experiment.title)}
     if len(pair) > 1:
-        found[f"{name}-contexts.png"] = draw_context_pair(pair, "Contexts of training tasks")
+        found[f"{name}-contexts"] = draw_context_pair(pair, "Contexts of training tasks")
     return found
 
 

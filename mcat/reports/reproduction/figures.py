@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mcat.paper.summary import RowSummary, Summary, best_of, mean_matrix
-from mcat.reports.figures import new_figure, png, style
-from mcat.reports.translation.figures import draw_heat_map, draw_paths
+from mcat.reports.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    draw_heat_map,
+    draw_paths,
+    new_figure,
+    new_panels,
+    panel_title,
+    plain,
+    png,
+    scatter_run,
+    style,
+)
+from mcat.reports.runs import LearningRun
 from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED
 
-# Colour-blind safe; the same policies have the same colours in a transfer's report.
-_COLOURS = {
-    ON_SOURCE: "#8C8C8C",
-    UNTRANSLATED: "#D55E00",
+# The same policies have the same colours in a transfer's report.
+_BARS = {
+    ON_SOURCE: GREY,
+    UNTRANSLATED: ORANGE,
     GUESSED: "#CC79A7",
-    "cycle": "#009E73",
+    "cycle": GREEN,
     best_of("cycle"): "#8FD1BD",
-    "ours": "#0072B2",
+    "ours": BLUE,
     best_of("ours"): "#8DBBDB",
     "reward-aware": "#56B4E9",
     "cloning": "#E69F00",
@@ -53,11 +68,11 @@ def draw_row_paths(row: RowSummary) -> bytes:
 
 def _bars(axes: Axes, row: RowSummary, *, first: bool) -> None:
     style(axes)
-    names = [name for name in _COLOURS if name in row.cells]
+    names = [name for name in _BARS if name in row.cells]
     for place, name in enumerate(names):
         cell, printed = row.cells[name], row.printed_beside(name)
-        axes.bar(place, cell.mean, yerr=cell.error, color=_COLOURS[name], width=0.7,
-                 ecolor="#333333", capsize=2)  # fmt: skip
+        axes.bar(place, cell.mean, yerr=cell.error, color=_BARS[name], width=0.7,
+                 ecolor=INK, capsize=2)  # fmt: skip
         if printed:
             axes.plot(place, printed[0], "D", markersize=5, markerfacecolor="white",
                       markeredgecolor="black", zorder=3)  # fmt: skip
@@ -71,10 +86,24 @@ def _legend(figure: Figure, rows: Sequence[RowSummary]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    shown = [name for name in _COLOURS if any(name in row.cells for row in rows)]
+    shown = [name for name in _BARS if any(name in row.cells for row in rows)]
     handles: list[Any] = [
-        Patch(color=_COLOURS[name], label=name.replace("-best", ", best epoch")) for name in shown
+        Patch(color=_BARS[name], label=name.replace("-best", ", best epoch")) for name in shown
     ]
     handles.append(Line2D([], [], marker="D", linestyle="", markerfacecolor="white",
                           markeredgecolor="black", label="paper"))  # fmt: skip
     figure.legend(handles=handles, loc="outside lower left", ncols=3, fontsize=8, frameon=False)
+
+
+def draw_context_pair(runs: Mapping[str, LearningRun], title: str) -> bytes:
+    """Contexts of the training tasks of several runs side by side, by label (Figure 10)."""
+    figure, panels = new_panels(title, len(runs), 3.4)
+    caption = ""
+    for axes, (label, run) in zip(panels, runs.items(), strict=True):
+        caption = scatter_run(axes, run, run.trained_contexts())
+        panel_title(axes, plain(label))
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower left", frameon=False, fontsize=8.5,
+                  markerscale=1.6, ncols=5, title=caption, title_fontsize=9,
+                  alignment="left")  # fmt: skip
+    return png(figure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,17 +11,10 @@ from numpy.typing import NDArray
 from mcat.errors import DataError, counted
 from mcat.paper.summary import Cell, RowSummary, Summary, best_of, gain_errors, mean_matrix
 from mcat.paper.tables import Numbers
-from mcat.reports.sections import with_error
+from mcat.reports.files import can_draw, require_writable, write_table
+from mcat.reports.sections import gains, with_error
 from mcat.reports.tables import markdown_table
-from mcat.reports.translation.verdict import improvement
-from mcat.safe_io import (
-    ensure_writable_output,
-    io_errors,
-    is_file,
-    read_json,
-    write_file,
-    write_json,
-)
+from mcat.safe_io import is_file, read_json
 from mcat.transfer.result import GUESSED, ON_SOURCE, UNTRANSLATED, ReturnMatrix
 
 COLUMNS = {
@@ -46,32 +38,16 @@ _RULE = (
 )
 
 
-def require_writable(folder: Path, table: str) -> None:
-    """Make `folder` and find out whether a table can be written there.
-
-    Raises:
-        CannotCreateError: if not.
-    """
-    with io_errors(folder, "write"):
-        folder.mkdir(parents=True, exist_ok=True)
-    ensure_writable_output(folder / f"{table}.json", overwrite=True)
-
-
 def write_reproduction(summary: Summary, folder: Path) -> list[Path]:
     """Write `<table>.json`, `.md` and, with matplotlib, pictures.
 
     What only an earlier table there has (of the same preset, with as many episodes) stays in it.
     """
     require_writable(folder, summary.table)
-    paths = [folder / f"{summary.table}.{end}" for end in ("json", "md")]
-    summary = summary.over(_recorded(paths[0]))
-    write_json(paths[0], summary.to_json(), overwrite=True)
+    summary = summary.over(_recorded(folder / f"{summary.table}.json"))
     pictures = _draw(summary)
-    for file, content in pictures.items():
-        write_file(folder / file, content, overwrite=True)
-        paths.append(folder / file)
-    write_file(paths[1], markdown(summary, pictures), overwrite=True)
-    return paths
+    text = markdown(summary, pictures)
+    return write_table(folder, summary.table, summary.to_json(), text, pictures)
 
 
 def _recorded(path: Path) -> Summary | None:
@@ -85,15 +61,15 @@ def _recorded(path: Path) -> Summary | None:
 
 
 def _draw(summary: Summary) -> dict[str, bytes]:
-    """File → PNG, that of the whole table first; none without matplotlib."""
-    if importlib.util.find_spec("matplotlib") is None:
+    """Name → PNG, that of the whole table first; none without matplotlib."""
+    if not can_draw():
         return {}
     from mcat.reports.reproduction.figures import draw_row_paths, draw_summary
 
-    found = {f"{summary.table}.png": draw_summary(summary)}
+    found = {summary.table: draw_summary(summary)}
     for row in summary.rows:
         if row.paths:
-            found[f"{summary.table}-paths-{row.name}.png"] = draw_row_paths(row)
+            found[f"{summary.table}-paths-{row.name}"] = draw_row_paths(row)
     return found
 
 
@@ -101,7 +77,7 @@ def markdown(summary: Summary, pictures: Iterable[str] = ()) -> str:
     """The page of one table."""
     rows = summary.rows
     parts = [f"# {summary.title}", _how(summary)]
-    parts += [f"![{summary.title}]({picture})" for picture in pictures]
+    parts += [f"![{summary.title}]({picture}.png)" for picture in pictures]
     if any(row.cells for row in rows):
         parts.append(_table(rows))
     for row in rows:
@@ -160,7 +136,7 @@ def _ratio(cells: dict[str, Cell]) -> str:
 
 def _matrix(matrix: ReturnMatrix, errors: NDArray[np.float64] | None = None) -> str:
     """Improvement in percent, and both returns, of every source's policy on every target."""
-    names, (gains, _) = matrix.names, improvement(matrix)
+    names, (percent, _) = matrix.names, gains(matrix)
     lines = ["| from \\ to | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for i, name in enumerate(names):
         cells = []
@@ -168,7 +144,7 @@ def _matrix(matrix: ReturnMatrix, errors: NDArray[np.float64] | None = None) -> 
             before, after = matrix.untranslated[i][j], matrix.transferred[i][j]
             cells.append(
                 "" if before is None
-                else f"{gains[i, j]:+.0f}{'' if errors is None else f' ± {errors[i, j]:.0f}'} %"
+                else f"{percent[i, j]:+.0f}{'' if errors is None else f' ± {errors[i, j]:.0f}'} %"
                 f" ({before:,.0f} → {after:,.0f})"
             )  # fmt: skip
         lines.append(f"| {name} | " + " | ".join(cells) + " |")

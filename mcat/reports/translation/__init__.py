@@ -1,1 +1,1 @@
-"""The report of `mcat translate`."""
+"""Did a transfer help, and can it be trusted? The report of `mcat translate`."""

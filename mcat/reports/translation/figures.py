@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
 
 from mcat.reports.figures import (
     BLUE,
@@ -16,13 +15,15 @@ from mcat.reports.figures import (
     GREY,
     INK,
     ORANGE,
-    TSNE_POINTS,
+    POLICY_COLOURS,
+    draw_heat_map,
+    draw_paths,
     new_figure,
     new_panels,
     panel_title,
     plain,
     png,
-    project,
+    scatter_contexts,
     style,
 )
 from mcat.reports.sections import Section
@@ -34,25 +35,7 @@ from mcat.reports.translation.sections import (
     partners,
     state_names,
 )
-from mcat.reports.translation.verdict import improvement
-from mcat.transfer.result import (
-    CLONED,
-    OFFLINE,
-    ON_SOURCE,
-    TRANSFERRED,
-    UNTRANSLATED,
-    ReturnMatrix,
-    TransferResult,
-)
-
-_COLOURS = {
-    ON_SOURCE: GREY,
-    UNTRANSLATED: ORANGE,
-    TRANSFERRED: BLUE,
-    CLONED: "#E69F00",
-    OFFLINE: "#CC79A7",
-}
-_STYLES = {ON_SOURCE: "-", UNTRANSLATED: ":", TRANSFERRED: "--"}
+from mcat.transfer.result import TransferResult
 
 
 def draw(section: Section, result: TransferResult) -> bytes:
@@ -64,7 +47,7 @@ def _returns(result: TransferResult, title: str) -> Figure:
     figure = new_figure(title, 0.9 + 0.72 * len(result.returns))
     axes = figure.add_subplot()
     for row, returns in enumerate(result.returns):
-        colour = _COLOURS.get(returns.label, GREEN)
+        colour = POLICY_COLOURS.get(returns.label, GREEN)
         axes.barh(row, returns.mean, height=0.62, color=colour, alpha=0.35)
         # Steps of the golden ratio spread dots evenly without a random number.
         offsets = 0.5 * (np.arange(len(returns.values)) * 0.618 % 1 - 0.5)
@@ -92,36 +75,6 @@ def _heat_map(result: TransferResult, title: str) -> Figure:
     figure = new_figure(title, side + 0.7 * room + 1.4, max(5.6, side + room + 2))
     draw_heat_map(figure.add_subplot(facecolor="#F0F0F0"), result.matrix)
     return figure
-
-
-def draw_heat_map(axes: Axes, matrix: ReturnMatrix) -> None:
-    """The improvement from every task to every other."""
-    names = [plain(name) for name in matrix.names]
-    gains, clear = improvement(matrix)
-    style(axes, grid=None)
-    # Beyond doubling or losing everything all are equally blue or red.
-    limit = min(100.0, max(1.0, float(np.nanmax(np.abs(gains), initial=1.0))))
-    image = axes.imshow(np.ma.masked_invalid(gains), cmap="RdBu", vmin=-limit, vmax=limit)
-    for (row, column), gain in np.ndenumerate(gains):
-        known = not np.isnan(gain)
-        axes.text(
-            column,
-            row,
-            f"{gain:+.0f}" if known else "–",
-            ha="center",
-            va="center",
-            fontsize=8,
-            fontweight="bold" if clear[row, column] else "normal",
-            color="white" if known and abs(gain) > 0.65 * limit else INK,
-        )
-    axes.set_xticks(range(len(names)), names, rotation=40, ha="right", rotation_mode="anchor")
-    axes.set_yticks(range(len(names)), names)
-    axes.set_xlabel("run on (bold: more than twice the standard error)")
-    axes.set_ylabel("policy of")
-    beyond = "both" if np.nanmax(np.abs(gains), initial=0.0) > limit else "neither"
-    bar = axes.figure.colorbar(image, ax=axes, extend=beyond, shrink=0.8)
-    bar.set_label("change of the return (%)", fontsize=8.5, color=INK)
-    bar.ax.tick_params(labelsize=8)
 
 
 def _mismatch(result: TransferResult, title: str) -> Figure:
@@ -219,47 +172,14 @@ def _paths(result: TransferResult, title: str) -> Figure:
     return draw_paths(result.paths, title)
 
 
-def draw_paths(paths: Mapping[str, Sequence[ArrayLike]], title: str) -> Figure:
-    """Paths of a hand from above and from the side, by who moved it (Figure 4)."""
-    figure, panels = new_panels(title, 2, 3.6)
-    views = [("from above", 1, "y (m), away from the robot"), ("from the side", 2, "z (m), height")]
-    lines = {}
-    for axes, (view, axis, label) in zip(panels, views, strict=True):
-        for name, episodes in paths.items():
-            colour, line = _COLOURS.get(name, GREEN), _STYLES.get(name, "-.")
-            for points in map(np.array, episodes):
-                (lines[name],) = axes.plot(points[:, 0], points[:, axis], line, color=colour)
-                axes.plot(*points[0, [0, axis]], "o", ms=4, mfc="white", color=colour)
-                axes.plot(*points[-1, [0, axis]], "s", ms=5, color=colour)
-        panel_title(axes, f"{view} (circle: start, square: end)")
-        axes.set(xlabel="x (m)", ylabel=label)
-        axes.locator_params(nbins=6)
-        axes.set_aspect("equal", adjustable="datalim")
-        style(axes, grid="both")
-    keys, handles = zip(*lines.items(), strict=True)
-    figure.legend(handles, keys, loc="outside lower center", frameon=False, fontsize=9, ncols=3)
-    return figure
-
-
 def _contexts(result: TransferResult, title: str) -> Figure:
-    from matplotlib import colormaps
-
-    assert result.contexts is not None
-    points = np.array(result.contexts.points, dtype=np.float64)
-    step = -(-len(points) // TSNE_POINTS)
-    points, tasks = points[::step], np.array(result.contexts.tasks)[::step]
-    places, caption = project(points, result.seed)
+    contexts = result.contexts
+    assert contexts is not None
     figure = new_figure(title, 4.4)
-    axes = style(figure.add_subplot(), grid=None)
-    present = np.unique(tasks)
-    # A scale from dark to light keeps the order of tasks; the shape helps where hues are close.
-    shades = colormaps["viridis"](np.linspace(0, 0.92, len(present)))
-    for index, (task, shade) in enumerate(zip(present, shades, strict=True)):
-        x, y = places[tasks == task].T
-        name = plain(result.machines[task].name)
-        axes.scatter(x, y, s=16, color=shade, marker="osD^vP"[index % 6], lw=0, label=name)
-    axes.set(xticks=(), yticks=(), xlabel=caption)
-    axes.spines[:].set_visible(False)
+    axes = figure.add_subplot()
+    labels = {task: plain(result.machines[task].name) for task in sorted(set(contexts.tasks))}
+    points = np.array(contexts.points, dtype=np.float64)
+    axes.set_xlabel(scatter_contexts(axes, points, contexts.tasks, labels, result.seed))
     figure.legend(loc="outside right upper", frameon=False, fontsize=8.5, markerscale=1.6)
     return figure
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from mcat.errors import install
+from mcat.reports.files import NO_PICTURES, can_draw, write_pictures
 from mcat.reports.html import Html, document, section_of, table, tag
 from mcat.reports.sections import Section
 from mcat.reports.translation.sections import sections
@@ -15,7 +15,6 @@ from mcat.transfer.result import TransferResult
 
 PAGE_FILE = "report.html"
 _TRUST = "How far can I trust this transfer?"
-_NO_PICTURES = f"Pictures need matplotlib: {install('plot')}. The tables say the same."
 
 
 def write_page(result: TransferResult, folder: Path) -> Path:
@@ -27,21 +26,15 @@ def write_page(result: TransferResult, folder: Path) -> Path:
         The page's path.
     """
     found = list(sections(result))
-    pictures = _draw(found, result)
-    for name, png in pictures.items():
-        write_file(folder / f"{name}.png", png, overwrite=True)
+    pictures: dict[str, bytes] = {}
+    if can_draw():
+        from mcat.reports.translation.figures import draw
+
+        pictures = {section.name: draw(section, result) for section in found}
+    write_pictures(folder, pictures)
     page = folder / PAGE_FILE
     write_file(page, _page(result, found, pictures), overwrite=True)
     return page
-
-
-def _draw(found: Iterable[Section], result: TransferResult) -> dict[str, bytes]:
-    """Section → PNG; empty without matplotlib."""
-    try:
-        from mcat.reports.translation import figures
-    except ImportError:
-        return {}
-    return {section.name: figures.draw(section, result) for section in found}
 
 
 def _page(result: TransferResult, found: Sequence[Section], pictures: dict[str, bytes]) -> str:
@@ -49,7 +42,7 @@ def _page(result: TransferResult, found: Sequence[Section], pictures: dict[str, 
     title = f"Transfer {between.join(machine.name for machine in result.machines)}"
     body = [_opening(result, title)]
     if found and not pictures:
-        body.append(tag("p", _NO_PICTURES, class_="soft"))
+        body.append(tag("p", NO_PICTURES, class_="soft"))
     if result.trust is None:
         body.append(_no_trust(result))
     for section in found:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mcat.agents.returns import SUCCESS
-from mcat.reports.sections import Array, Section, number, rate, share, told_apart
-from mcat.reports.translation.verdict import improvement, mean_and_error_text, verdict
+from mcat.reports.sections import Array, Section, gains, number, rate, share, told_apart
+from mcat.reports.translation.verdict import mean_and_error_text, verdict
 from mcat.transfer.result import (
     CLONED,
     OFFLINE,
@@ -30,7 +30,7 @@ def sections(result: TransferResult) -> Iterator[Section]:
     """The parts that this result has something to say about, in the order of the report."""
     if result.returns:
         yield _returns(result)
-    if result.matrix and np.isfinite(improvement(result.matrix)[0]).any():
+    if result.matrix and np.isfinite(gains(result.matrix)[0]).any():
         yield _heat_map(result)
     if result.trust is not None:
         yield _mismatch(result)
@@ -78,10 +78,10 @@ def _returns(result: TransferResult) -> Section:
 def _heat_map(result: TransferResult) -> Section:
     assert result.matrix is not None
     names = result.matrix.names
-    gains, clear = improvement(result.matrix)
+    percent, clear = gains(result.matrix)
     rows = [("policy of ↓ run on →", *names)] + [
-        (name, *(percent(*cell) for cell in zip(*row, strict=True)))
-        for name, *row in zip(names, gains, clear, strict=True)
+        (name, *(_gain_text(*cell) for cell in zip(*row, strict=True)))
+        for name, *row in zip(names, percent, clear, strict=True)
     ]
     rates = _success_rows(result.matrix)
     return Section(
@@ -108,7 +108,7 @@ def _success_rows(matrix: ReturnMatrix) -> list[tuple[str, ...]]:
     ]
 
 
-def percent(gain: float, clear: bool) -> str:
+def _gain_text(gain: float, clear: bool) -> str:
     """One cell of the heat map."""
     return "–" if np.isnan(gain) else f"{gain:+.1f}{'*' if clear else ''}"
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from mcat.agents.returns import Returns
 from mcat.errors import counted
-from mcat.reports.sections import Array
+from mcat.reports.sections import difference, gains, with_error
 from mcat.transfer.result import (
     CLONED,
     LOGGED,
@@ -27,11 +26,10 @@ from mcat.transfer.result import (
 
 OTHERS = {CLONED: "cloning the target's logs", OFFLINE: "offline RL on the target's logs"}
 """What can be done with these logs instead, in words."""
-_FEWEST = 5  # with fewer episodes the error itself is not known well enough to judge by
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class TransferVerdict:
     """Whether the transfer helped, as a headline and what stands behind it."""
 
     tone: Literal["good", "bad", "unclear"]
@@ -41,10 +39,10 @@ class Verdict:
 
 def mean_and_error_text(returns: Returns) -> str:
     """Mean and standard error of the mean."""
-    return f"{returns.mean:,.1f} ± {returns.standard_error:,.1f}"
+    return with_error(returns.mean, returns.standard_error)
 
 
-def verdict(result: TransferResult) -> Verdict:
+def verdict(result: TransferResult) -> TransferVerdict:
     """The transferred policy against the source policy left as it is, and what else there is."""
     if result.matrix is not None:
         return _of_pairs(result.matrix)
@@ -55,7 +53,7 @@ def verdict(result: TransferResult) -> Verdict:
         others = [by_label[label] for label in OTHERS if label in by_label]
         return _beside(others, found, before, after) if others else found
     judge = "; judge by the trust estimate below." if result.trust else "."
-    return Verdict(
+    return TransferVerdict(
         tone="unclear",
         headline="Trained, but not tried out",
         details=f"There are no returns to compare{judge}{_known_from_logs(result.logged)}",
@@ -83,7 +81,9 @@ def _log_text(returns: Returns) -> str:
     return f"{returns.mean:,.1f} an episode (at best {max(returns.values):,.1f}; {number})"
 
 
-def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: Returns) -> Verdict:
+def _beside(
+    others: Sequence[Returns], found: TransferVerdict, before: Returns, after: Returns
+) -> TransferVerdict:
     """The verdict in view of what else these logs give; all ran the same episodes."""
     best = max(others, key=lambda returns: returns.mean)
     listed = " and ".join(
@@ -99,7 +99,7 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
             return replace(found, details=details + told)
         told += f": the policy is in {POLICY_FILES[best.label]}."
         headline = f"Translation is the wrong tool here: {name} earns more"
-        return Verdict(tone="bad", headline=headline, details=details + told)
+        return TransferVerdict(tone="bad", headline=headline, details=details + told)
     if found.tone != "good":
         return replace(found, details=details)
     if -ahead > 2 * error:
@@ -108,15 +108,7 @@ def _beside(others: Sequence[Returns], found: Verdict, before: Returns, after: R
     return replace(found, details=f"{details} That translating is better is not clear.")
 
 
-def difference(before: Returns, after: Returns) -> tuple[float, float]:
-    """Mean and standard error of what one earns more in the same episodes; ∞ for too few."""
-    differences = np.subtract(after.values, before.values)
-    if len(differences) < _FEWEST:
-        return float(differences.mean()), np.inf
-    return float(differences.mean()), float(differences.std(ddof=1)) / np.sqrt(len(differences))
-
-
-def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdict:
+def _of_returns(before: Returns, after: Returns, home: Returns | None) -> TransferVerdict:
     gain, error = difference(before, after)
     episodes = len(after.values)
     times = f", {after.mean / before.mean:.2f} times as much" if before.mean > 1 else ""
@@ -129,55 +121,35 @@ def _of_returns(before: Returns, after: Returns, home: Returns | None) -> Verdic
         known = np.isfinite(error)
         why = f"with a standard error of {error:,.1f}" if known else "in too few episodes"
         details += f" The difference is {gain:+,.1f} {why}: it may be chance."
-        return Verdict(tone="unclear", headline="No clear difference", details=details)
+        return TransferVerdict(tone="unclear", headline="No clear difference", details=details)
     if gain < 0:
         details += " Do not deploy this translator: the policy does better without it."
-        return Verdict(tone="bad", headline="Translation made it worse", details=details)
+        return TransferVerdict(tone="bad", headline="Translation made it worse", details=details)
     if home is not None and home.mean > before.mean:
         share = gain / (home.mean - before.mean)
         details += (
             f" That wins back {100 * share:.0f} % of what the change of machine cost:"
             f" the policy earns {mean_and_error_text(home)} on the source."
         )
-    return Verdict(tone="good", headline="Translation helped", details=details)
+    return TransferVerdict(tone="good", headline="Translation helped", details=details)
 
 
-def improvement(matrix: ReturnMatrix) -> tuple[Array, NDArray[np.bool_]]:
-    """Per source (row) and target (column) the gain in percent, and whether it is no chance.
-
-    The gain is 100·(transferred − untranslated) / max(|untranslated|, 1), NaN for a pair that was
-    not evaluated.
-    """
-    before, after, before_error, after_error = (
-        np.array(cells, dtype=np.float64)  # None becomes NaN
-        for cells in (
-            matrix.untranslated,
-            matrix.transferred,
-            matrix.untranslated_error,
-            matrix.transferred_error,
-        )
-    )
-    gain = after - before
-    clear = np.abs(gain) > 2 * np.hypot(before_error, after_error)
-    return 100 * gain / np.maximum(np.abs(before), 1), clear
-
-
-def _of_pairs(matrix: ReturnMatrix) -> Verdict:
-    percent, clear = improvement(matrix)
+def _of_pairs(matrix: ReturnMatrix) -> TransferVerdict:
+    percent, clear = gains(matrix)
     different = ~np.eye(len(percent), dtype=bool) & np.isfinite(percent)
-    gains = percent[different]
-    if not gains.size:
-        return Verdict(
+    found = percent[different]
+    if not found.size:
+        return TransferVerdict(
             tone="unclear",
             headline="Trained, but not tried out",
             details="None of the tasks has a policy to transfer.",
         )
     better = int((percent > 0)[different & clear].sum())
     worse = int((percent < 0)[different & clear].sum())
-    return Verdict(
+    return TransferVerdict(
         tone="good" if better > worse else "bad" if worse > better else "unclear",
-        headline=f"Translation helped {better} of {gains.size} pairs and hurt {worse}",
-        details=f"The median pair of different tasks changes by {np.median(gains):+.1f} %, the"
-        f" worst by {gains.min():+.1f} % and the best by {gains.max():+.1f} %. Only a difference of"
+        headline=f"Translation helped {better} of {found.size} pairs and hurt {worse}",
+        details=f"The median pair of different tasks changes by {np.median(found):+.1f} %, the"
+        f" worst by {found.min():+.1f} % and the best by {found.max():+.1f} %. Only a difference of"
         " more than twice its standard error counts as help or hurt.",
     )

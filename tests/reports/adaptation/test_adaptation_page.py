@@ -96,7 +96,7 @@ def test_a_picture_of_logs_alone_has_bars(tmp_path):
 
 
 def test_without_matplotlib_there_are_numbers(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mcat.reports.adaptation.figures", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     run = run_folder(tmp_path / "run", {0: 10.0, 1000: 90.0})
     text = write_page(run).read_text()
     assert "Pictures need matplotlib" in text

@@ -7,7 +7,7 @@ import numpy as np
 from mcat.agents.runs.record import RunRecord
 from mcat.envs.families import FAMILIES
 from mcat.reports.comparison.results import ComparedRun
-from mcat.reports.learning.runs import LearningRun
+from mcat.reports.runs import LearningRun
 
 NAN = float("nan")
 

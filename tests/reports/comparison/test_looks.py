@@ -15,7 +15,7 @@ from mcat.reports.comparison.results import (
     result_rows,
     write_results,
 )
-from mcat.reports.learning.runs import read_run
+from mcat.reports.runs import read_run
 from mcat.safe_io import read_json, write_json
 from tests.reports.comparison.made_up import NAN, made_up
 from tests.reports.learning.run_folders import write_run

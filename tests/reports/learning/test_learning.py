@@ -8,18 +8,20 @@ import pytest
 
 from mcat.agents.runs.record import RunRecord, read_record
 from mcat.errors import DataError, MissingInputError, UsageError
+from mcat.reports import figures
+from mcat.reports.figures import project
+from mcat.reports.groups import Group, group_runs, in_order, short_names
 from mcat.reports.learning import figures as learning_figures
 from mcat.reports.learning import page as learning
-from mcat.reports.learning.groups import Group, group_runs, in_order, short_names
-from mcat.reports.learning.runs import LearningRun, read_run
 from mcat.reports.learning.sections import (
     contexts_section,
     curves_section,
     drivers_section,
-    paper_cell,
     summary_rows,
     tasks_section,
 )
+from mcat.reports.printed import paper_cell
+from mcat.reports.runs import LearningRun, read_run
 from mcat.safe_io import read_json, write_json
 from tests.reports.learning.run_folders import write_run
 
@@ -262,7 +264,8 @@ def test_sections_count_transfers_and_contexts(tmp_path):
 @pytest.fixture
 def drawn(monkeypatch):
     """Drawing functions return the figure instead of its PNG."""
-    monkeypatch.setattr(learning_figures, "png", lambda figure: figure)
+    for module in (figures, learning_figures):
+        monkeypatch.setattr(module, "png", lambda figure: figure)
     return learning_figures
 
 
@@ -272,7 +275,7 @@ def test_curves_show_means_bands_and_the_papers_line(tmp_path, drawn):
     write_run(tmp_path / "b", seed=1, per_task=0, evaluations=later)
     write_run(tmp_path / "c", preset="cpu", per_task=0, evaluations=())
     groups = group_runs([read_run(tmp_path / name) for name in "abc"])
-    train, test = drawn.draw_curves(groups, "title").axes
+    train, test = figures.draw_curves(groups, "title").axes
     means = [line.get_ydata().tolist() for line in train.get_lines() if line.get_linewidth() > 1]
     assert means == [[150, 400]]
     (band,) = train.collections
@@ -333,7 +336,7 @@ def test_contexts_of_test_tasks_are_hollow(tmp_path, drawn):
 
 @pytest.mark.parametrize("points", [np.zeros((20, 4)), np.arange(15.0)[:, None]])
 def test_contexts_that_say_little_are_drawn_nevertheless(points):
-    places, _ = learning_figures.project(points, seed=0)
+    places, _ = project(points, seed=0)
     assert places.shape == (len(points), 2)
     assert np.isfinite(places).all()
 
@@ -387,7 +390,6 @@ def test_single_runs_are_shown_if_there_are_few_or_if_asked_for(
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
     write_run(tmp_path / "run")
-    monkeypatch.setitem(sys.modules, "mcat.reports.learning.figures", None)
-    monkeypatch.delattr("mcat.reports.learning.figures", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingInputError, match=r"pip install 'mcat-rl\[plot\]'"):
         list(learning.write_learning(group_runs([read_run(tmp_path / "run")]), tmp_path / "out"))

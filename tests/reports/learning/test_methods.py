@@ -2,18 +2,19 @@
 
 import pytest
 
+from mcat.reports import figures
 from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import families_of
 from mcat.reports.comparison.results import ComparedRun
-from mcat.reports.learning import figures, page
-from mcat.reports.learning.groups import Group, group_runs
-from mcat.reports.learning.runs import read_run
+from mcat.reports.groups import Group, group_runs
+from mcat.reports.learning import page
 from mcat.reports.learning.sections import (
     curves_section,
     drivers_section,
-    paper_value,
     summary_rows,
 )
+from mcat.reports.printed import paper_value
+from mcat.reports.runs import read_run
 from tests.reports.learning.run_folders import write_run
 
 

@@ -10,8 +10,8 @@ from mcat.agents.meta.config import PRESETS
 from mcat.cli import run
 from mcat.config import overlay, to_json
 from mcat.paper.experiments import EXPERIMENTS
-from mcat.reports.learning.runs import Contexts
 from mcat.reports.reproduction.experiment import lines_of, table_of, write_experiment
+from mcat.reports.runs import Contexts
 from tests.reports.comparison.made_up import made_up
 
 EFFECT = EXPERIMENTS["transfer-effect"]
@@ -63,7 +63,7 @@ def test_mirror_images_are_told_of_and_have_no_number(tmp_path):
     tasks = (*runs[1].run.record.train, "ant-cripple0-viewmirror")
     record = replace(runs[1].run.record, train=tasks)
     runs[1] = replace(runs[1], run=replace(runs[1].run, record=record))
-    *_, page = write_experiment("transfer-effect", EFFECT, runs, tmp_path, "mcat")
+    _, page, *_ = write_experiment("transfer-effect", EFFECT, runs, tmp_path, "mcat")
     assert "ant-cripple: mirror images are trained on too" in page.read_text()
     assert "| MCAT | 0 | 200 | 100.0 |" in page.read_text()
 
@@ -110,10 +110,10 @@ def test_the_page_has_budgets_pictures_and_contexts(tmp_path):
         with_contexts(run, 50.0 * (run.variant == "MCAT")) for run in pair(seeds=(0,), tasks=TASKS)
     ]
     runs[0] = replace(runs[0], state="running")
-    paths = list(write_experiment("contrastive", experiment, runs, tmp_path, "mcat reproduce x"))
-    ends = ["contrastive json", "contrastive png", "contrastive-contexts png", "contrastive md"]
+    paths = write_experiment("contrastive", experiment, runs, tmp_path, "mcat reproduce x")
+    ends = ["contrastive json", "contrastive md", "contrastive png", "contrastive-contexts png"]
     assert [" ".join(path.name.split(".")) for path in paths] == ends
-    page = paths[-1].read_text()
+    page = paths[1].read_text()
     assert "`mcat reproduce x`, preset cpu" in page
     assert "Budget: 200 steps; the paper's: not said." in page
     assert "1 of 2 runs are not finished." in page
@@ -122,7 +122,7 @@ def test_the_page_has_budgets_pictures_and_contexts(tmp_path):
     written = json.loads(paths[0].read_text())
     assert written["rows"][1]["earned"]["eval/test"] == {"0": 100.0}
     assert written["rows"][1]["printed"]["eval/test"]["mean"] == 155.7
-    list(write_experiment("contrastive", experiment, runs, tmp_path, "again"))  # over the old ones
+    write_experiment("contrastive", experiment, runs, tmp_path, "again")  # over the old ones
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,19 @@ def test_calls_that_make_no_sense_start_nothing(words, said, tmp_path, capsys):
     assert said in error
     assert len(error.strip().splitlines()) == 1
     assert not (tmp_path / "work").exists()
+
+
+def test_the_table_and_its_files_can_be_had_as_json(tmp_path, capsys, monkeypatch):
+    def made(name, **given):
+        return write_experiment(name, EXPERIMENTS[name], pair(), given["out"], "mcat"), False
+
+    monkeypatch.setattr("mcat.commands.reproduced.reproduce_runs", made)
+    call = ["reproduce", "contrastive", "--no-run", "--out", str(tmp_path)]
+    assert run([*call, "--json"]) == 1  # some runs are not finished
+    told = json.loads(capsys.readouterr().out)
+    assert (told["table"], told["files"][0]) == ("contrastive", str(tmp_path / "contrastive.json"))
+    assert run(call) == 1
+    assert capsys.readouterr().out.splitlines() == told["files"]
 
 
 @pytest.mark.slow

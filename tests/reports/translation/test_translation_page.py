@@ -11,9 +11,10 @@ import pytest
 
 from mcat.agents.returns import Returns
 from mcat.reports.figures import project
+from mcat.reports.sections import gains
 from mcat.reports.translation.page import write_page
 from mcat.reports.translation.sections import partners, sections
-from mcat.reports.translation.verdict import improvement, verdict
+from mcat.reports.translation.verdict import verdict
 from mcat.safe_io import write_json
 from mcat.transfer.result import (
     CLONED,
@@ -291,9 +292,9 @@ def test_an_older_estimate_is_left_out_not_misread():
 
 def test_the_verdict_of_many_tasks_counts_clear_differences_of_different_tasks():
     result = many()
-    gains, clear = improvement(result.matrix)
-    assert np.isnan(gains[-1]).all()
-    assert gains[0, 3] == pytest.approx(100 * (3200 * 1.18 - 40 - 3200) / 3200)
+    percent, clear = gains(result.matrix)
+    assert np.isnan(percent[-1]).all()
+    assert percent[0, 3] == pytest.approx(100 * (3200 * 1.18 - 40 - 3200) / 3200)
     assert clear[0, 3]
     assert not clear[0, 0]
     assert verdict(result).headline == "Translation helped 16 of 16 pairs and hurt 0"

@@ -205,7 +205,11 @@ class MQLConfig(MethodConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PCGradRun(RunConfig):
-    """A run of PCGrad."""
+    """A run of PCGrad.
+
+    Attributes:
+        pcgrad: What is its own.
+    """
 
     method: ClassVar[str] = "pcgrad"
     pcgrad: PCGradConfig = field(default_factory=PCGradConfig)
@@ -213,7 +217,11 @@ class PCGradRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DistralRun(RunConfig):
-    """A run of Distral."""
+    """A run of Distral.
+
+    Attributes:
+        distral: What is its own.
+    """
 
     method: ClassVar[str] = "distral"
     distral: DistralConfig = field(default_factory=DistralConfig)
@@ -221,7 +229,11 @@ class DistralRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HiPBMDPRun(RunConfig):
-    """A run of HiP-BMDP."""
+    """A run of HiP-BMDP.
+
+    Attributes:
+        hipbmdp: What is its own.
+    """
 
     method: ClassVar[str] = "hipbmdp"
     hipbmdp: HiPBMDPConfig = field(default_factory=HiPBMDPConfig)
@@ -229,7 +241,11 @@ class HiPBMDPRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PEARLRun(RunConfig):
-    """A run of PEARL."""
+    """A run of PEARL.
+
+    Attributes:
+        pearl: What is its own.
+    """
 
     method: ClassVar[str] = "pearl"
     pearl: PEARLConfig = field(default_factory=PEARLConfig)
@@ -237,7 +253,11 @@ class PEARLRun(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MQLRun(RunConfig):
-    """A run of MQL."""
+    """A run of MQL.
+
+    Attributes:
+        mql: What is its own.
+    """
 
     method: ClassVar[str] = "mql"
     mql: MQLConfig = field(default_factory=MQLConfig)

@@ -16,8 +16,8 @@ from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.runs.record import RunRecord
 from mcat.config import completed, defaults_of, flatten, to_json
 from mcat.errors import MissingInputError, UsageError
-from mcat.reports.learning.runs import LearningRun
-from mcat.reports.sections import Array
+from mcat.reports.runs import Contexts, LearningRun
+from mcat.reports.sections import Array, Rows, told_apart
 
 # Settings that say how far a run goes and how it is watched, not what it does.
 _NO_PART_OF_THE_METHOD = {
@@ -36,7 +36,7 @@ _NAMES = {
 _OFF = (False, None, "none", 0)
 
 
-class Curve(NamedTuple):
+class MeanCurve(NamedTuple):
     """Mean and standard error over runs, at those steps that all of them have reached."""
 
     steps: Array
@@ -56,7 +56,7 @@ class Group:
         """What its runs have in common, but for the seed."""
         return self.runs[0].record
 
-    def curve(self, column: str) -> Curve | None:
+    def curve(self, column: str) -> MeanCurve | None:
         """The mean over those of its runs that have values, None before one has."""
         curves = [curve for run in self.runs if len((curve := run.curve(column))[0])]
         if not curves:
@@ -67,7 +67,7 @@ class Group:
         grid = grid[(grid >= first) & (grid <= last)]
         if not len(grid):
             return None
-        return Curve(grid, *mean_and_error(np.stack([np.interp(grid, *c) for c in curves])))
+        return MeanCurve(grid, *mean_and_error(np.stack([np.interp(grid, *c) for c in curves])))
 
 
 def mean_and_error(values: Array) -> tuple[Array, Array]:
@@ -179,3 +179,12 @@ def _shared(lists: Sequence[Sequence[str]]) -> int:
 def in_order(names: Iterable[str]) -> list[str]:
     """Sorted by the numbers in them, as in 0.05, 0.1, 0.75, 10; without numbers as they come."""
     return sorted(names, key=lambda name: [float(n) for n in re.findall(r"\d+(?:\.\d+)?", name)])
+
+
+def contexts_apart(run: LearningRun, contexts: Contexts) -> tuple[str, Rows]:
+    """`told_apart` of the contexts of a run, the tasks in order and by their short names."""
+    order = in_order(dict.fromkeys(contexts.tasks))
+    names = short_names(run.record.tasks)
+    numbers = np.array([order.index(task) for task in contexts.tasks])
+    labels = {number: names.get(task, task) for number, task in enumerate(order)}
+    return told_apart(contexts.points, numbers, labels)
