@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,29 @@ ORDER = (
     {"commands"},
     {"cli", "__main__"},
 )  # fmt: skip
+# The same inside `agents`; what is not named here serves all that is.
+AGENTS_ORDER = (
+    {"credit", "runs"},
+    {"policies"},
+    {"single"},
+    {"adaptation"},
+    {"meta"},
+    {"trained_run", "__init__"},
+)
+# Public classes of one name that say different things; none may be added.
+NAMESAKES = {"Commands", "Curve", "Method", "Row", "Table", "Verdict"}
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "yaml", "marshal", "shelve", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
 
-def rank(module: str) -> int:
-    """Where a module such as `mcat.envs.tasks` stands; -1 for the package itself."""
-    parts = module.split(".")
-    if len(parts) == 1:
-        return -1
-    return next(i for i, names in enumerate(ORDER) if parts[1] in names)
+def rank(module: str) -> tuple[int, int]:
+    """Where a module such as `mcat.envs.tasks` stands, and where in `mcat.agents`."""
+    _, *parts = module.split(".")
+    if not parts:
+        return -1, -1
+    place = next(i for i, names in enumerate(ORDER) if parts[0] in names)
+    inner = parts[1] if parts[0] == "agents" and len(parts) > 1 else ""
+    return place, next((i for i, names in enumerate(AGENTS_ORDER) if inner in names), -1)
 
 
 def imported(tree: ast.AST) -> list[str]:
@@ -74,6 +88,16 @@ def test_no_code_comes_from_data_and_imports_point_left(path):
         for name in modules:
             if name.split(".")[0] == "mcat":
                 assert rank(name) <= rank(own), f"{own} imports {name}"
+
+
+def test_no_two_public_classes_share_a_name():
+    names = [
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert {name for name, count in Counter(names).items() if count > 1} <= NAMESAKES
 
 
 def test_the_package_is_found_by_these_tests():

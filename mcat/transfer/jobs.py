@@ -20,7 +20,7 @@ from mcat.transfer.config import TransferConfig, alternative_updates
 from mcat.transfer.deploy import trials_on
 from mcat.transfer.logs import Logs, describe
 from mcat.transfer.looks import Looks
-from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, Contexts, ReturnMatrix
+from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, ContextPoints, ReturnMatrix
 from mcat.transfer.source_policies import require_use, source_policy, task_policies, told
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.configs import ContextConfig
@@ -55,7 +55,7 @@ class Found:
     looks: tuple[float, ...] = ()
     paths: Paths = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
-    contexts: Contexts | None = None
+    contexts: ContextPoints | None = None
 
     def parts(self) -> dict[str, Any]:
         """The fields of the result, by name."""
@@ -257,7 +257,7 @@ def _matrix(
 
 def _contexts(
     translator: LearnedTranslator, logs: Sequence[Logs], rng: np.random.Generator
-) -> Contexts:
+) -> ContextPoints:
     """Contexts of single histories of each task, not averaged."""
     model, points, tasks = translator.model, [], []
     for number, item in enumerate(logs):
@@ -265,7 +265,7 @@ def _contexts(
         contexts = model.encode(rows.context_past)
         points += _rounded(contexts.numpy())
         tasks += [number] * len(contexts)
-    return Contexts(points=points, tasks=tasks)
+    return ContextPoints(points=points, tasks=tasks)
 
 
 def _rounded(values: NDArray[np.float32]) -> list[list[float]]:

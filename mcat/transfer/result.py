@@ -81,7 +81,7 @@ class ReturnMatrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contexts:
+class ContextPoints:
     """Contexts of single histories, not averaged.
 
     Attributes:
@@ -138,7 +138,7 @@ class TransferResult:
     skipped: str | None = None
     paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
-    contexts: Contexts | None = None
+    contexts: ContextPoints | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def _typed(data: dict[str, Any]) -> dict[str, Any]:
         "logged": tuple(map(Returns.from_json, data.get("logged", ()))),  # later than the others
         "looks": tuple(data.get("looks", ())),  # earlier results have none
         "matrix": matrix_of(data["matrix"]) if data["matrix"] else None,  # once empty for pairs
-        "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
+        "contexts": ContextPoints(**data["contexts"]) if data["contexts"] else None,
     }
 
 

@@ -72,7 +72,7 @@ def adapt(
     import torch
 
     from mcat.agents.adaptation.known import known_of
-    from mcat.agents.adaptation.rewards import Rewards
+    from mcat.agents.adaptation.rewards import AdaptRewards
     from mcat.agents.adaptation.trainer import Adapter, AdaptResult
 
     saved = f"stopped, all saved in {out}: the same command with --resume goes on"
@@ -83,7 +83,7 @@ def adapt(
             log_delay = config.log_delay or (log_task.delay if log_task else 1)
             horizon = log_task.horizon if log_task else None
             credits = config.credit == "ridge"
-            rewards = Rewards(logs, log_delay, config.machine_delay, horizon, credits=credits)
+            rewards = AdaptRewards(logs, log_delay, config.machine_delay, horizon, credits=credits)
             if rewards.lacks_payments:
                 notify("note: too few payments yet to tell which steps earned them")
             known = known_of(logs, rewards.of_logs(), policy)
