@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mcat.agents.adaptation.config import RESUME_MAY_CHANGE, AdaptConfig
+from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.runs.claim import claimed_run, has_run
 from mcat.agents.runs.record import POLICY_FILE, RECORD_FILE
 from mcat.config import require_same
@@ -89,9 +89,8 @@ def adapt(
             known = known_of(logs, rewards.of_logs(), policy)
             adapter = Adapter(config, known, rewards, out, machine, card)
             with claimed_run(
-                out, "adapt", config, resume=resume, may_change=RESUME_MAY_CHANGE,
-                notify=notify, made_of=dict(made_of or {}),
-            ) as claim:  # fmt: skip
+                out, "adapt", config, resume=resume, notify=notify, made_of=dict(made_of or {})
+            ) as claim:
                 if claim.going_on:
                     old = read_json(out / RECORD_FILE).get("made_of", {})
                     require_same(str(out), old, made_of or {})
