@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Self, get_args
 
 from mcat.errors import UsageError, unknown
+from mcat.ranges import require_ranges
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +33,7 @@ class ContextConfig:
         context_size: Numbers in a context z.
         encoder_hidden: Layer widths of C.
         forward_hidden: Layer widths of F.
-        encoder_activation: Activation of C's layers.
+        encoder_activation: Activation of C's layers (docs/decisions.md#activations-of-c-and-f).
         forward_activation: Activation of F's layers.
         likelihood: "sum" is L_forw as printed, -log F added up over the M steps of a history;
             "mean" is the average of twice that over steps and dimensions.
@@ -92,12 +93,10 @@ class ContextConfig:
             raise UsageError("likelihood=sum adds up all M future steps: set all_future=true too")
         if self.likelihood == "sum" and self.evenness:
             raise UsageError("likelihood=sum is L_forw as printed, not weighed: set evenness=0 too")
-        if self.norm_penalty < 0 or (self.cut_below is not None and self.cut_below < 0):
-            raise UsageError("norm_penalty and cut_below must not be negative")
+        counts = ("history", "future", "batch_size", "max_steps", "patience")
+        require_ranges(self, at_least_1=counts, not_negative=["norm_penalty", "cut_below"])
         if not 0 <= self.recent <= self.history:
             raise UsageError(f"recent must be 0 to {self.history} (history), not {self.recent}")
-        if min(self.history, self.future, self.batch_size, self.max_steps, self.patience) < 1:
-            raise UsageError("history, future, batch_size, max_steps and patience must be positive")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,18 +140,16 @@ class ActionConfig:
     steps: int = 3000
 
     def __post_init__(self) -> None:
-        if self.proximity < 0 or self.steps < 1 or self.batch_size < 1:
-            raise UsageError("proximity must not be negative, steps and batch_size positive")
+        counts = ("steps", "batch_size", "fresh_starts")
+        require_ranges(self, at_least_1=counts, not_negative=["proximity"])
         if self.loss not in get_args(Loss):
             raise unknown("transfer loss", self.loss, get_args(Loss))
         if self.rates and not min(self.rates) > 0:
             raise UsageError(f"rates must be positive, not {min(self.rates)}")
-        if self.fresh_starts < 1:
-            raise UsageError(f"fresh_starts must be at least 1, not {self.fresh_starts}")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step of a whole training; the first is 0."""
-        if self.rates:
+        if self.rates:  # docs/decisions.md#the-schedule-of-h
             return self.rates[min(len(self.rates) * step // self.steps, len(self.rates) - 1)]
         return self.learning_rate * (1 - step / self.steps)
 
@@ -203,13 +200,9 @@ class StateConfig:
     steps: int = 3000
 
     def __post_init__(self) -> None:
-        weights = self.adversarial, self.adversarial_unguessed, self.back, self.transition
-        if min(*weights, self.state_proximity, self.action_proximity) < 0:
-            raise UsageError("weights and proximities must not be negative")
-        if self.steps < 0 or self.batch_size < 1:
-            raise UsageError("steps must not be negative, batch_size positive")
-        if not 0 <= self.held <= 1:
-            raise UsageError(f"held is a part of the steps, from 0 to 1, not {self.held}")
+        not_negative = ("adversarial", "adversarial_unguessed", "back", "transition",
+                        "state_proximity", "action_proximity", "steps")  # fmt: skip
+        require_ranges(self, not_negative=not_negative, at_least_1=["batch_size"], share=["held"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,8 +224,7 @@ class BaselineConfig:
     pool: int = 4096
 
     def __post_init__(self) -> None:
-        if min(self.forward_steps, self.batch_size, self.epochs) < 1:
-            raise UsageError("forward_steps, batch_size and epochs must be positive")
+        require_ranges(self, at_least_1=["forward_steps", "batch_size", "epochs"])
         if self.pool < self.batch_size:
             raise UsageError(f"pool must be at least {self.batch_size} (batch_size)")
 
@@ -265,8 +257,7 @@ class CycleConfig(BaselineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.steps < 1:
-            raise UsageError("steps must be positive")
+        require_ranges(self, at_least_1=["steps"])
 
     @classmethod
     def original(cls) -> Self:
@@ -336,8 +327,7 @@ class SpacesCycleConfig(BaselineConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.rounds, self.turn_steps) < 0:
-            raise UsageError("rounds and turn_steps must not be negative")
+        require_ranges(self, not_negative=["rounds", "turn_steps"])
 
     @classmethod
     def paper(cls) -> Self:

@@ -398,7 +398,7 @@ def test_wrong_spaces_are_refused_before_training(mirrored, tiny):
     ],
 )
 def test_configs_that_make_no_sense(bad):
-    with pytest.raises(UsageError, match=r"must not be negative|from 0 to 1, not 1\.5"):
+    with pytest.raises(UsageError, match=r"must not be negative|at least 1|\[0, 1\], not 1\.5"):
         StateConfig(**bad)
 
 
