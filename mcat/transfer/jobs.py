@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,18 +56,12 @@ class Found:
     matrix: ReturnMatrix | None = None
     contexts: ContextPoints | None = None
 
-    def parts(self) -> dict[str, Any]:
-        """The fields of the result, by name."""
-        own = ("translator", "policies")  # which have files of their own
-        names = [item.name for item in fields(self) if item.name not in own]
-        return {name: getattr(self, name) for name in names}
-
 
 def translate_pair(
     config: TransferConfig, logs: Sequence[Logs], timings: Stopwatch, *, workers: int, quiet: bool
 ) -> Found:
     """Fit one translator from source to target and find out what it is worth."""
-    source, target = logs
+    source, target = logs  # docs/decisions.md#in-every-preset-paper-included
     guess = None
     if config.map is not None:
         guess = find_correspondence(config.map, source.sizes, target.sizes)
