@@ -19,6 +19,7 @@ from mcat.agents.adaptation.policy_file import save_adapted
 from mcat.agents.adaptation.rewards import AdaptRewards
 from mcat.agents.evaluation import Evaluator
 from mcat.agents.learner import Batch, Losses
+from mcat.agents.limits import MAX_UNSTABLE
 from mcat.agents.policies.policy import Policy
 from mcat.agents.replay import SEGMENT
 from mcat.agents.runs.folder import Metrics, load_checkpoint, misfits
@@ -33,7 +34,6 @@ from mcat.tensor_files import Arrays, part
 COLUMNS = ("step", "updates", "charts/episodes", "charts/episodic_return", "eval/return",
            "eval/return_std", "losses/critic", "losses/actor", "anchor/policy", "time/seconds",
            "time/cpu")  # fmt: skip
-MAX_UNSTABLE = 10  # episodes in a row that may end by a fault
 _COUNTERS = ("step", "seconds", "cpu_seconds", "looked", "unstable", "episodes", "finished",
              "latest_returns", "sums", "count")  # fmt: skip
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from mcat.agents.lengths import endless_pieces
+from mcat.agents.limits import MAX_UNSTABLE
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.evaluation import SUCCESS_COLUMNS, Evaluation
 from mcat.agents.meta.monitor import PhaseMonitor
@@ -41,7 +42,6 @@ from mcat.progress import Notify, Progress, ignore
 from mcat.safe_io import io_errors, is_file
 from mcat.tensor_files import Arrays
 
-MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
 _COUNTERS = ("step", "iteration", "seconds", "cpu_seconds", "best", "earned", "unstable", "seals")

@@ -20,6 +20,7 @@ from torch import nn
 from mcat.agents.evaluation import Evaluator
 from mcat.agents.learners import make_learner
 from mcat.agents.lengths import draw_length
+from mcat.agents.limits import MAX_UNSTABLE
 from mcat.agents.policies.policy import save_policy
 from mcat.agents.replay import saved_rows
 from mcat.agents.runs.folder import Metrics, load_checkpoint, misfits
@@ -53,7 +54,6 @@ COLUMNS = (
 SUCCESS_COLUMN = "eval/success/train"  # more, for robots with a goal; as in meta-training
 RESCALE_EVERY = 1000  # updates between looks at the size of rewards
 CHECK_EVERY = 100  # updates between looks at losses and weights
-MAX_UNSTABLE = 10  # episodes in a row that may end by diverging physics
 # The plain values of a `Trainer` that a checkpoint keeps.
 _COUNTERS = (
     "step",
