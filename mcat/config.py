@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+V = TypeVar("V")
 
 _MISFITS = (ValueError, TypeError, OverflowError)  # what Python's own conversions raise
 
@@ -63,6 +64,18 @@ def from_json(cls: type[T], data: Mapping[str, Any]) -> T:
         return _build(cls, flatten({**data, **whole}))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DataError(str(error)) from error
+
+
+def as_type(kind: type[V], value: Any) -> V:
+    """What JSON has as objects and lists, as the dataclasses, tuples and lists that `kind` names.
+
+    Fields that are not there get their defaults; numbers and text are taken as they are.
+
+    Raises:
+        TypeError: or AttributeError, if it is something else.
+    """
+    found: V = _as_type(kind, value)
+    return found
 
 
 def read_toml(path: StrPath) -> dict[str, Any]:
@@ -173,6 +186,22 @@ def require_same(
     fixed = [line for line in found if line.partition(":")[0] not in may_change]
     if fixed:
         raise UsageError(f"{where} was started otherwise ({'; '.join(fixed)}): {otherwise}")
+
+
+def _as_type(kind: Any, value: Any) -> Any:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):  # of something and None
+        return None if value is None else _as_type(arguments[0], value)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        return kind(**{name: _as_type(hints.get(name), item) for name, item in value.items()})
+    if origin is dict:
+        return {name: _as_type(arguments[1], item) for name, item in value.items()}
+    if origin in (list, tuple):
+        if not isinstance(value, list | tuple):
+            raise TypeError(f"{value!r:.40} is no list")
+        return origin(_as_type(arguments[0], item) for item in value)
+    return value
 
 
 def _is_whole(kind: Any) -> bool:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal, Optional
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcat.config import (
+    as_type,
     defaults_of,
     differences,
     flatten,
@@ -235,6 +236,32 @@ def test_json_of_other_code_names_the_key():
     del data["mcat"]["td3"]["loss"]
     with pytest.raises(DataError, match=r"the key mcat.td3.loss is missing"):
         from_json(Run, data)
+
+
+@dataclass(frozen=True)
+class Line:
+    name: str
+    cells: tuple[tuple[float | None, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Sheet:
+    lines: tuple[Line, ...]
+    by_name: dict[str, Line]
+    curve: list[tuple[int, float]]
+    best: Line | None = None
+
+
+def test_objects_and_lists_of_json_become_what_they_were():
+    first, second = Line("a", ((1.0, None), (float("inf"), 2.0))), Line("b")
+    sheet = Sheet((first, second), {"x.y": first}, [(1, 0.5)], second)
+    data = json.loads(json.dumps(asdict(sheet)))
+    assert as_type(Sheet, data) == sheet
+    del data["best"], data["lines"][1]["cells"]  # a file of before there were these
+    assert as_type(Sheet, data) == replace(sheet, best=None)
+    for bad in (data | {"lines": "ab"}, data | {"lines": ["a"]}, data | {"new": 1}, {}, []):
+        with pytest.raises((TypeError, AttributeError)):
+            as_type(Sheet, bad)
 
 
 def test_differences_say_what_was_and_what_is():

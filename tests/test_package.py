@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,15 @@ ORDER = (
     {"commands"},
     {"cli", "__main__"},
 )  # fmt: skip
+# The same inside `agents`; what is not named here serves all that is.
+AGENTS_ORDER = (
+    {"credit", "runs"},
+    {"policies"},
+    {"single"},
+    {"adaptation"},
+    {"meta"},
+    {"trained_run", "__init__"},
+)
 UNSAFE_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "yaml", "marshal", "shelve", "joblib"}
 UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 
@@ -38,12 +48,14 @@ UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 REPORTS = {"reproduction": {"comparison"}}  # its tables of runs are comparisons
 
 
-def rank(module: str) -> int:
-    """Where a module such as `mcat.envs.tasks` stands; -1 for the package itself."""
-    parts = module.split(".")
-    if len(parts) == 1:
-        return -1
-    return next(i for i, names in enumerate(ORDER) if parts[1] in names)
+def rank(module: str) -> tuple[int, int]:
+    """Where a module such as `mcat.envs.tasks` stands, and where in `mcat.agents`."""
+    _, *parts = module.split(".")
+    if not parts:
+        return -1, -1
+    place = next(i for i, names in enumerate(ORDER) if parts[0] in names)
+    inner = parts[1] if parts[0] == "agents" and len(parts) > 1 else ""
+    return place, next((i for i, names in enumerate(AGENTS_ORDER) if inner in names), -1)
 
 
 def imported(tree: ast.AST) -> list[str]:
@@ -89,6 +101,16 @@ def test_reports_share_what_lies_beside_them_and_do_not_know_each_other(path):
     known = {name[2] for name in modules if name[:2] == ["mcat", "reports"] and len(name) > 2}
     own = path.parent.name
     assert known & rooms <= {own} | REPORTS.get(own, set())
+
+
+def test_no_two_public_classes_share_a_name():
+    names = [
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert not {name for name, count in Counter(names).items() if count > 1}
 
 
 def test_the_package_is_found_by_these_tests():

@@ -32,7 +32,7 @@ def check_limits(limits: Sequence[int]) -> None:
 def draw_length(
     limits: Sequence[int], *, horizon: int, delay: int, rng: np.random.Generator
 ) -> int:
-    """The length of one episode.
+    """The length of one episode (docs/decisions.md#deviations-of-preset-fast).
 
     Args:
         limits: The shortest and the longest; without a longest the horizon.

@@ -30,6 +30,7 @@ LIMITS = {
     "credit.steps": 10_000,
 }
 MAX_LAYERS = 32
+MAX_UNSTABLE = 10  # episodes, or rounds of a task, in a row that may end by a fault
 SIMULATION_BYTES = 1e6  # of a robot with its physics, measured
 TABLE_BYTES = 20e6  # of one on Meta-World's table
 

@@ -48,6 +48,7 @@ class TD3(Learner):
         config = self.config
 
         # y = r + γ (1 - terminal) min Q'(s', π'(s') + clipped noise)
+        # (docs/decisions.md#losses-of-the-critics)
         next_action = self.smoothed_action(
             self.actor_target, next_obs, config.target_noise, config.target_noise_clip
         )
@@ -57,7 +58,8 @@ class TD3(Learner):
         minimise(self.critic_adam, losses.total)
         self.updates += 1
 
-        if self.updates % config.policy_delay == 0:  # as in TD3, targets too
+        # Targets too, as in TD3 (docs/decisions.md#updates-of-actor-and-targets).
+        if self.updates % config.policy_delay == 0:
             own_action = torch.tanh(self.actor(obs)[0])
             actor_loss = -self.critics(torch.cat((obs, own_action), 1), member=0).mean()
             minimise(self.actor_adam, actor_loss)

@@ -17,7 +17,7 @@ from mcat.errors import counted, printable
 
 ACTION_LIMIT = 1.0  # mcat's actions are from -1 to 1
 LARGE = 1e6
-CONSTANT = 1e-6
+CONSTANT = 1e-6  # a spread below this is rounding, not motion
 LISTED = 8  # places named of each kind
 
 

@@ -10,9 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.config import as_type
 from mcat.errors import DataError
 from mcat.paper.tables import TABLES, Numbers
-from mcat.transfer.result import Cells, ReturnMatrix, matrix_of
+from mcat.transfer.result import Cells, ReturnMatrix
 
 
 def best_of(method: str) -> str:
@@ -156,13 +157,11 @@ class Summary:
             DataError: if `data` is something else.
         """
         try:
-            return cls(
-                **data
-                | {
-                    "seeds": tuple(data["seeds"]),
-                    "rows": tuple(_row(data, r) for r in data["rows"]),
-                }
-            )
+            rows = [
+                row | {"cells": {k: _cell(v, data["seeds"]) for k, v in row["cells"].items()}}
+                for row in data["rows"]
+            ]
+            return as_type(cls, data | {"rows": rows})
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise DataError(f"not a table of mcat reproduce ({error})") from error
 
@@ -176,17 +175,7 @@ class Summary:
         return values
 
 
-def _row(data: dict[str, Any], row: dict[str, Any]) -> RowSummary:
-    cells = {}
-    for name, cell in row["cells"].items():
-        means = tuple(map(float, cell["means"]))
-        cells[name] = Cell(means, tuple(cell.get("seeds", data["seeds"][: len(means)])))
-    return RowSummary(
-        **row
-        | {
-            "printed": {name: tuple(numbers) for name, numbers in row["printed"].items()},
-            "cells": cells,
-            "matrices": tuple(map(matrix_of, row["matrices"])),
-            "commits": tuple(row["commits"]),
-        }
-    )
+def _cell(cell: dict[str, Any], seeds: list[int]) -> dict[str, Any]:
+    """What a cell is made of; one of an earlier table has the table's first seeds."""
+    means = cell["means"]
+    return {"means": means, "seeds": cell.get("seeds", seeds[: len(means)])}

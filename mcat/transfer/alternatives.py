@@ -7,7 +7,6 @@ to try, so that a translation is never judged alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from mcat.agents.evaluation import Trial, first_start, run_episodes
 from mcat.agents.networks import MLP
 from mcat.agents.policies.policy import Policy
 from mcat.agents.returns import Returns
+from mcat.config import to_json
 from mcat.datasets import Episodes
 from mcat.datasets.checks import CONSTANT
 from mcat.progress import Stopwatch
@@ -135,5 +135,5 @@ def try_alternative(
         result = AlternativeResult(
             returns=returns, seconds=timings.seconds, provenance=provenance()
         )
-        write_json(folder / RESULT_FILE, asdict(result))
+        write_json(folder / RESULT_FILE, to_json(result))
     return result

@@ -19,7 +19,7 @@ from mcat.translator.policy import TransferredPolicy, translator_file
 from mcat.types import AnyPolicy, NamedPolicy
 
 # Preset and steps of `mcat train`. The paper's Ant has 20K steps, all of them at random in its TD3,
-# so ours is CrossQ's.
+# so ours is CrossQ's (docs/decisions.md#the-mediocre-ant).
 MEDIOCRE = {"ant": ("fast", 20_000)}
 DEFAULT_MEDIOCRE = ("paper", 80_000)
 STEPS_PER_SECOND = 130  # of training on one core, for the announcement; the bar knows better

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from mcat.agents.limits import require_bearable
 from mcat.config import overlay, to_json
 from mcat.errors import UsageError, unknown
+from mcat.ranges import require_ranges
 from mcat.translator.configs import Loss
 from mcat.translator.recipes import RECIPES, Recipe
 
@@ -86,10 +87,8 @@ class TransferConfig:
             )
         if self.best_of and (self.tasks or self.map is not None or not self.episodes):
             raise UsageError("best_of takes a pair without a map, and episodes to judge it by")
-        if self.best_of < 0:
-            raise UsageError(f"best_of must not be negative, not {self.best_of}")
-        if self.episodes < 0 or self.seed < 0 or self.threads < 1:
-            raise UsageError("episodes and seed must not be negative, threads at least 1")
+        not_negative = ("best_of", "episodes", "seed")
+        require_ranges(self, not_negative=not_negative, at_least_1=["threads"])
         require_bearable(self.to_json())
         if self.recipe.action.reward_aware != self.reward_aware:
             raise UsageError("recipe.action.reward_aware is not set by itself: use --reward-aware")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from mcat.transfer.config import TransferConfig, alternative_updates
 from mcat.transfer.deploy import trials_on
 from mcat.transfer.logs import Logs, describe
 from mcat.transfer.looks import Looks
-from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, Contexts, ReturnMatrix
+from mcat.transfer.result import GUESSED, ON_SOURCE, Cells, ContextPoints, ReturnMatrix
 from mcat.transfer.source_policies import require_use, source_policy, task_policies, told
 from mcat.translator import LearnedTranslator, TransferredPolicy, Translator, fit_many, fit_pair
 from mcat.translator.configs import ContextConfig
@@ -55,20 +54,14 @@ class Found:
     looks: tuple[float, ...] = ()
     paths: Paths = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
-    contexts: Contexts | None = None
-
-    def parts(self) -> dict[str, Any]:
-        """The fields of the result, by name."""
-        own = ("translator", "policies")  # which have files of their own
-        names = [item.name for item in fields(self) if item.name not in own]
-        return {name: getattr(self, name) for name in names}
+    contexts: ContextPoints | None = None
 
 
 def translate_pair(
     config: TransferConfig, logs: Sequence[Logs], timings: Stopwatch, *, workers: int, quiet: bool
 ) -> Found:
     """Fit one translator from source to target and find out what it is worth."""
-    source, target = logs
+    source, target = logs  # docs/decisions.md#in-every-preset-paper-included
     guess = None
     if config.map is not None:
         guess = find_correspondence(config.map, source.sizes, target.sizes)
@@ -257,7 +250,7 @@ def _matrix(
 
 def _contexts(
     translator: LearnedTranslator, logs: Sequence[Logs], rng: np.random.Generator
-) -> Contexts:
+) -> ContextPoints:
     """Contexts of single histories of each task, not averaged."""
     model, points, tasks = translator.model, [], []
     for number, item in enumerate(logs):
@@ -265,7 +258,7 @@ def _contexts(
         contexts = model.encode(rows.context_past)
         points += _rounded(contexts.numpy())
         tasks += [number] * len(contexts)
-    return Contexts(points=points, tasks=tasks)
+    return ContextPoints(points=points, tasks=tasks)
 
 
 def _rounded(values: NDArray[np.float32]) -> list[list[float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 from mcat.agents.returns import Returns
+from mcat.config import as_type, to_json
 from mcat.errors import DataError, MissingInputError
 from mcat.safe_io import is_file, read_json
 from mcat.translator.grade import Trust
@@ -81,7 +82,7 @@ class ReturnMatrix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contexts:
+class ContextPoints:
     """Contexts of single histories, not averaged.
 
     Attributes:
@@ -138,12 +139,12 @@ class TransferResult:
     skipped: str | None = None
     paths: dict[str, list[list[list[float]]]] = field(default_factory=dict)
     matrix: ReturnMatrix | None = None
-    contexts: Contexts | None = None
+    contexts: ContextPoints | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON types; `from_json` is the inverse."""
-        return asdict(self)
+        return to_json(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
@@ -153,7 +154,11 @@ class TransferResult:
             DataError: if `data` is something else.
         """
         try:
-            return cls(**data | _typed(data))
+            trust = data["trust"]
+            if trust is not None and trust.keys() != {field.name for field in fields(Trust)}:
+                trust = None  # an older mcat measured something else
+            empty = {name: data[name] or None for name in ("matrix", "contexts")}  # {} once
+            return as_type(cls, data | empty | {"trust": trust})
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise DataError(f"not the result of a translation ({error})") from error
 
@@ -186,43 +191,4 @@ class AlternativeResult:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """The result that a file has."""
-        return cls(**data | {"returns": tuple(map(Returns.from_json, data["returns"]))})
-
-
-def _typed(data: dict[str, Any]) -> dict[str, Any]:
-    """The fields that JSON has as plain lists and objects."""
-    from mcat.translator.policy import from_json
-
-    fit = data["fit"]
-    curves = {
-        title: [(step, value) for step, value in rows] for title, rows in fit["curves"].items()
-    }
-    machines = [Machine(**from_json(machine)) for machine in data["machines"]]
-    return {
-        "machines": tuple(machines),
-        "fit": FitReport(**fit | {"curves": curves}),
-        "trust": _trust(data["trust"]),
-        "returns": tuple(map(Returns.from_json, data["returns"])),
-        "logged": tuple(map(Returns.from_json, data.get("logged", ()))),  # later than the others
-        "looks": tuple(data.get("looks", ())),  # earlier results have none
-        "matrix": matrix_of(data["matrix"]) if data["matrix"] else None,  # once empty for pairs
-        "contexts": Contexts(**data["contexts"]) if data["contexts"] else None,
-    }
-
-
-def matrix_of(data: dict[str, Any]) -> ReturnMatrix:
-    """The matrix that a file has."""
-    cells = {k: v for k, v in data.items() if k != "names" and v is not None}
-    return ReturnMatrix(
-        names=tuple(data["names"]),
-        **{key: tuple(map(tuple, rows)) for key, rows in cells.items()},
-    )
-
-
-def _trust(data: dict[str, Any] | None) -> Trust | None:
-    """The estimate; none for that of an older mcat, which measured something else."""
-    from mcat.translator.policy import from_json
-
-    if data is None or data.keys() != {field.name for field in fields(Trust)}:
-        return None
-    return Trust(**from_json(data))
+        return as_type(cls, data)

@@ -97,9 +97,18 @@ def translate(
             provenance=made_by,
             config=config.to_json(),
             machines=machines,
+            policy=found.policy,
             fit=found.translator.report,
+            trust=found.trust,
+            scatter=found.scatter,
+            returns=found.returns,
+            logged=found.logged,
+            looks=found.looks,
+            skipped=found.skipped,
+            paths=found.paths,
+            matrix=found.matrix,
+            contexts=found.contexts,
             seconds=timings.seconds,
-            **found.parts(),
         )
         found.translator.save(folder / TRANSLATOR_FILE)
         for label, policy in found.policies.items():

@@ -7,7 +7,7 @@ action on the target should be the one that followed the original action on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from mcat.progress import Progress
 from mcat.translator.configs import ActionConfig, Loss
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import clip, ends_epoch, mlp, optimise, seeded, zero_last_layer
+from mcat.translator.report import FitReport
 from mcat.translator.reward import RewardModel
 from mcat.translator.windows import Windows, sample_windows
 
@@ -27,7 +28,8 @@ from mcat.translator.windows import Windows, sample_windows
 class ActionTranslator(nn.Module):
     """H: from states (see `seen`) and source actions in [-1, 1] to target actions.
 
-    With a `context_size` it serves any pair of tasks and takes the features of source and target.
+    With a `context_size` it serves any pair of tasks and takes the features of source and target
+    (docs/decisions.md#the-network-of-h).
     """
 
     def __init__(
@@ -79,18 +81,6 @@ class TranslationBatch(NamedTuple):
     target: Tensor
 
 
-@dataclass
-class TranslationReport:
-    """How H was trained."""
-
-    # (step, mismatch) now and then; the mismatch is mean |F - wanted change| in units of each
-    # dimension's spread, over the dimensions that move.
-    curve: list[tuple[int, float]] = field(default_factory=list)
-    untranslated: float = float("nan")  # the mismatch of the source actions as they are
-    translated: float = float("nan")  # the mismatch of the translated ones
-    moved: float = float("nan")  # mean |translated - source action|
-
-
 class ActionTraining:
     """Fits H to the transitions of some sources; C, F and R stay as they are.
 
@@ -127,8 +117,11 @@ class ActionTraining:
         quiet: bool = False,
         epochs: int = 1,
         on_epoch: Callable[[int], None] | None = None,
-    ) -> TranslationReport:
+    ) -> FitReport:
         """Take all steps, then freeze the network.
+
+        A mismatch is mean |F - wanted change| in units of each dimension's spread, over the
+        dimensions that move.
 
         Args:
             quiet: Show no progress.
@@ -137,8 +130,9 @@ class ActionTraining:
         """
         config = self.config
         tests = [self.sample(source, 4096) for source in self.sources]
-        report = TranslationReport()
-        report.untranslated = float(np.mean([self.mismatch(t, t.rows.action) for t in tests]))
+        untranslated = float(np.mean([self.mismatch(t, t.rows.action) for t in tests]))
+        curve: list[tuple[int, float]] = []
+        report = FitReport(curves={"mismatch of translated actions": curve})
         with Progress("learning to translate", config.steps, "steps", quiet=quiet) as progress:
             for step in range(1, config.steps + 1):
                 if config.starts_fresh(step - 1):
@@ -155,10 +149,11 @@ class ActionTraining:
                 with torch.no_grad():
                     new = [self.translate(test) for test in tests]
                 pairs = list(zip(tests, new, strict=True))
-                report.translated = float(np.mean([self.mismatch(t, a) for t, a in pairs]))
-                report.moved = float(np.mean([(a - t.rows.action).abs().mean() for t, a in pairs]))
-                report.curve.append((step, report.translated))
-                progress.note(f"mismatch {report.translated:.4f} of {report.untranslated:.4f}")
+                left = float(np.mean([self.mismatch(t, a) for t, a in pairs]))
+                moved = float(np.mean([(a - t.rows.action).abs().mean() for t, a in pairs]))
+                report.numbers = {"untranslated": untranslated, "translated": left, "moved": moved}
+                curve.append((step, left))
+                progress.note(f"mismatch {left:.4f} of {untranslated:.4f}")
         self.network.requires_grad_(False).eval()
         return report
 

@@ -87,6 +87,7 @@ def theorem_1(transfer: Transfer) -> Bound:
 
 def proposition_1(transfer: Transfer) -> Bound:
     """Rewards r(s, s') that both share: only next-state distributions matter."""
+    # docs/decisions.md#the-constant-of-proposition-1
     return _bound(transfer, _identity(transfer), any_rewards=False, m_of_source=True)
 
 

@@ -33,7 +33,7 @@ class ContextConfig:
         context_size: Numbers in a context z.
         encoder_hidden: Layer widths of C.
         forward_hidden: Layer widths of F.
-        encoder_activation: Activation of C's layers.
+        encoder_activation: Activation of C's layers (docs/decisions.md#activations-of-c-and-f).
         forward_activation: Activation of F's layers.
         likelihood: "sum" is L_forw as printed, -log F added up over the M steps of a history;
             "mean" is the average of twice that over steps and dimensions.
@@ -158,7 +158,7 @@ class ActionConfig:
 
     def rate(self, step: int) -> float:
         """The learning rate of a step of a whole training; the first is 0."""
-        if self.rates:
+        if self.rates:  # docs/decisions.md#the-schedule-of-h
             return self.rates[min(len(self.rates) * step // self.steps, len(self.rates) - 1)]
         return self.learning_rate * (1 - step / self.steps)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ from mcat.errors import DivergedError
 from mcat.progress import Progress
 from mcat.translator.configs import ContextConfig, Hinge
 from mcat.translator.networks import Normaliser, mlp, optimise, seeded
+from mcat.translator.report import FitReport
 from mcat.translator.windows import (
     Windows,
     past_of,
@@ -140,27 +140,6 @@ def contrastive_loss(
     return (margin - distance).clamp_min(0).mean()
 
 
-@dataclass
-class ForwardReport:
-    """How the training of C and F went."""
-
-    held_out: bool = True  # whether errors are of episodes that were not learned from
-    steps: int = 0  # optimiser steps taken
-    # (step, error) at every evaluation; errors are mean |mean - change| in units of the spread of
-    # each dimension.
-    curve: list[tuple[int, float]] = field(default_factory=list)
-    error: float = float("inf")  # the error of the model that was kept
-    # The same for each dimension of the state.
-    per_dimension: list[float] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        """What the curve shows."""
-        if self.held_out:
-            return "held-out error of the forward model"
-        return "error of the forward model on what it learned from"
-
-
 def train_context(
     tasks: Sequence[Episodes],
     config: ContextConfig,
@@ -168,11 +147,12 @@ def train_context(
     asked_about: Sequence[Episodes] = (),
     seed: int = 0,
     quiet: bool = False,
-) -> tuple[ContextModel, ForwardReport]:
+) -> tuple[ContextModel, FitReport]:
     """Fit C and F to the episodes of one or more tasks.
 
     A tenth of each task's episodes is held out; training stops when the error on them no longer
-    falls, and the best model seen is kept. With `hold_out=False` nothing is, and the last one is.
+    falls, and the best model seen is kept. With `hold_out=False` nothing is, and the last one is
+    (docs/decisions.md#held-out-data-and-early-stops).
 
     Args:
         tasks: What to learn from.
@@ -181,6 +161,10 @@ def train_context(
             but they help to set its scales and tell what it can be asked.
         seed: Equal seeds give equal models.
         quiet: Show no progress.
+
+    Returns:
+        The model and how it got there; errors are mean |mean - change| in units of the spread of
+        each dimension.
     """
     rng = np.random.default_rng(seed)
     splits = [split_episodes(task, rng) if config.hold_out else (task, task) for task in tasks]
@@ -193,7 +177,11 @@ def train_context(
         model.shared.copy_(shared_dimensions([*training, *asked_about]))
     tests = [sample_windows(task, config, rng, 2048) for task in held_out]
     adam = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
-    report, best, waited = ForwardReport(config.hold_out), copy.deepcopy(model.state_dict()), 0
+    seen = "error of the forward model on what it learned from"
+    title = "held-out error of the forward model" if config.hold_out else seen
+    curve: list[tuple[int, float]] = []
+    report, lowest = FitReport(curves={title: curve}), float("inf")
+    best, waited = copy.deepcopy(model.state_dict()), 0
     step = passed = 0  # one step passes for ten where a tenth will do
     pace = 1
     with Progress("learning dynamics", config.max_steps, "steps", quiet=quiet) as progress:
@@ -211,11 +199,10 @@ def train_context(
                 raise DivergedError(f"the forward loss became {loss.item()} at step {step}")
             errors = held_out_errors(model, tests)
             error = float(errors.mean())
-            report.steps = step
-            report.curve.append((step, error))
-            waited = 0 if error < 0.99 * report.error else waited + 1
-            if error < report.error or not config.hold_out:
-                report.error, report.per_dimension = error, errors.tolist()
+            curve.append((step, error))
+            waited = 0 if error < 0.99 * lowest else waited + 1
+            if error < lowest or not config.hold_out:
+                lowest, report.forward_error = error, errors.tolist()
                 best = copy.deepcopy(model.state_dict())
             pace = 10 if error < (config.cut_below or 0.0) else 1
             progress.advance(min(config.evaluate_every, config.max_steps - progress.done),
@@ -224,6 +211,7 @@ def train_context(
                 break
     model.load_state_dict(best)
     set_features(model, tasks, rng)
+    report.numbers = {"forward steps": step, "forward error": lowest}
     return model.requires_grad_(False).eval(), report
 
 
@@ -289,7 +277,7 @@ def held_out_errors(model: ContextModel, tests: Sequence[Windows]) -> Tensor:
 @torch.no_grad()
 def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.Generator) -> None:
     """Each task's feature is the mean context of many of its histories."""
-    for number, task in enumerate(tasks):
+    for number, task in enumerate(tasks):  # docs/decisions.md#the-feature-of-a-task
         steps = rng.integers(len(task), size=model.config.feature_samples)
         model.features[number] = model.encode(past_of(task, steps, model.config.history)).mean(
             dim=0
@@ -298,7 +286,7 @@ def set_features(model: ContextModel, tasks: Sequence[Episodes], rng: np.random.
 
 def fit_scales(model: ContextModel, tasks: Sequence[Episodes]) -> None:
     """Fit the scales to all tasks together, so that a number means the same on each."""
-    columns = {
+    columns = {  # docs/decisions.md#how-inputs-are-scaled
         name: torch.from_numpy(np.concatenate([task.column(name) for task in tasks]))
         for name in ("observations", "actions", "next_observations")
     }

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any, Self
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from mcat.config import as_type, to_json
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError, unknown
 from mcat.translator.action import (
     ActionTraining,
     ActionTranslator,
     SourceTargets,
-    TranslationReport,
 )
 from mcat.translator.configs import ActionConfig, ContextConfig
-from mcat.translator.context import ContextModel, ForwardReport, train_context
+from mcat.translator.context import ContextModel, train_context
 from mcat.translator.limits import require_limits
-from mcat.translator.policy import EpochHook, Translator, from_json
+from mcat.translator.policy import EpochHook, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.reward import train_reward
 
@@ -92,27 +91,23 @@ class LearnedTranslator(Translator):
             "tasks": self.tasks,
             "conditioned": self.network.conditioned,
             "names": list(self.names),
-            "context": asdict(self.model.config),
-            "action": asdict(self.network.config),
+            "context": to_json(self.model.config),
+            "action": to_json(self.network.config),
         }
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
         """An untrained translator of the sizes that `header` names."""
-        context = ContextConfig(**from_json(header["context"]))
+        context = as_type(ContextConfig, header["context"])
         sizes = header["observation_size"], header["action_size"]
         network = ActionTranslator(
             *sizes,
-            ActionConfig(**from_json(header["action"])),
+            as_type(ActionConfig, header["action"]),
             context.context_size if header["conditioned"] else 0,
         )
         translator = cls(ContextModel(*sizes, header["tasks"], context), network)
         translator.names = tuple(map(str, header.get("names", ())))
         return translator
-
-    def modules(self) -> dict[str, nn.Module]:
-        """The networks C, F and H, by name."""
-        return {"model": self.model, "network": self.network}
 
 
 def fit_pair(
@@ -137,7 +132,8 @@ def fit_pair(
         action: How H is trained.
         joint: Train C and F on both machines rather than on the target alone. F then knows the
             source's states, about which H asks it; but where a state gives away its machine (other
-            objects, other goals) it answers for the source, and H learns nothing.
+            objects, other goals) it answers for the source, and H learns nothing
+            (docs/decisions.md#which-machine-f-knows).
         seed: Equal seeds give equal translators.
         quiet: Show no progress.
         epochs: Equal parts of H's training, for the hook alone.
@@ -204,8 +200,7 @@ def _fit(
     training = ActionTraining(model, sources, action, reward=reward, seed=seed + 1)
     translator = LearnedTranslator(model, training.network)
     hook = None if on_epoch is None else lambda epoch: on_epoch(epoch, translator)
-    translation = training.run(quiet=quiet, epochs=epochs, on_epoch=hook)
-    translator.report = _report(forward, translation)
+    translator.report = forward | training.run(quiet=quiet, epochs=epochs, on_epoch=hook)
     return translator
 
 
@@ -219,20 +214,3 @@ def require_same_spaces(machines: Sequence[Episodes]) -> None:
                 " that takes a state translator with a first guess of what matches what"
                 " (fit_state, --map)".format(*sizes[0], *other)
             )
-
-
-def _report(forward: ForwardReport, translation: TranslationReport) -> FitReport:
-    return FitReport(
-        curves={
-            forward.title: forward.curve,
-            "mismatch of translated actions": translation.curve,
-        },
-        numbers={
-            "forward steps": forward.steps,
-            "forward error": forward.error,
-            "untranslated": translation.untranslated,
-            "translated": translation.translated,
-            "moved": translation.moved,
-        },
-        forward_error=forward.per_dimension,
-    )

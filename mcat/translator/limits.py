@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mcat.datasets.cards import Card
+from mcat.datasets.cards import ROUNDING, Card
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError, UsageError
 
-ROUNDING = 1e-6  # what lies outside by less is no other unit
 _HOW = (
     "divide the actions of log and policy by the largest that the machine takes, or say what that"
     " is (mcat dataset import --bounds)"

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mcat.datasets.checks import CONSTANT
 from mcat.translator.configs import Activation
-
-CONSTANT = 1e-6  # a dimension that spreads less than this does not move
 
 
 @contextmanager

@@ -118,7 +118,7 @@ class ContextLearner:
 
 @dataclass(frozen=True, kw_only=True)
 class TranslationProgress:
-    """Mismatch under F of source actions, as they are and translated; see `TranslationReport`."""
+    """Mismatch under F of source actions, as they are and translated; see `ActionTraining.run`."""
 
     untranslated: float
     translated: float

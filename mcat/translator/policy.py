@@ -92,7 +92,8 @@ class Translator(ABC):
 
     def view(self, observations: ArrayLike) -> NDArray[np.float32]:
         """States of the target as the source policy shall see them `(n, obs)`."""
-        return require_observations(observations, self.observation_size)
+        seen: NDArray[np.float32] = self._view(observations).numpy()
+        return seen
 
     def translate(self, observations: ArrayLike, actions: ArrayLike) -> NDArray[np.float32]:
         """Target actions `(n, act)` for the target's states and the source's actions in them.
@@ -109,15 +110,37 @@ class Translator(ABC):
             UsageError: for other shapes or actions beyond the bounds; none is ever clipped unsaid.
             DataError: if an observation is NaN or infinite.
         """
-        obs = require_observations(observations, self.observation_size)
-        act = require_actions(actions, len(obs), self.source_action_size, self.source_card)
-        # Copied: columns of a data set are read-only, which torch dislikes.
+        return self.act(lambda _: actions, observations)
+
+    def act(
+        self, policy: Callable[[NDArray[np.float32]], ArrayLike], observations: ArrayLike
+    ) -> NDArray[np.float32]:
+        """What `translate` makes of the actions of a source policy in states of the target.
+
+        Args:
+            policy: Is shown them as in `view`.
+            observations: As in `translate`.
+        """
+        seen = self._view(observations)
+        actions = policy(seen.numpy())
+        act = require_actions(actions, len(seen), self.source_action_size, self.source_card)
         with torch.no_grad():
-            new = self.translate_tensors(torch.tensor(obs), torch.tensor(act))
+            new = self.translate_tensors(seen, torch.tensor(act))
         translated: NDArray[np.float32] = new.numpy()
         if self.target_card is not None:
             translated = self.target_card.from_unit(translated)
         return translated[0] if np.ndim(observations) == 1 else translated
+
+    @torch.no_grad()
+    def _view(self, observations: ArrayLike) -> Tensor:
+        # Copied: columns of a data set are read-only, which torch dislikes.
+        return self.view_tensors(
+            torch.tensor(require_observations(observations, self.observation_size))
+        )
+
+    def view_tensors(self, obs: Tensor) -> Tensor:
+        """`view` on tensors of the right shape."""
+        return obs
 
     def require_usable(self) -> None:
         """Refuse one that does not know yet between which machines it goes."""
@@ -125,7 +148,7 @@ class Translator(ABC):
 
     @abstractmethod
     def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
-        """`translate` on tensors of the right shapes."""
+        """`translate` on tensors of the right shapes, with states as in `view`."""
 
     @abstractmethod
     def header(self) -> dict[str, Any]:
@@ -136,9 +159,9 @@ class Translator(ABC):
     def build(cls, header: dict[str, Any]) -> Self:
         """An untrained translator of the sizes that `header` names."""
 
-    @abstractmethod
     def modules(self) -> dict[str, nn.Module]:
         """The networks, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, nn.Module)}
 
     def save(self, path: StrPath, *, overwrite: bool = False) -> None:
         """Write the translator as one safetensors file, from which `load` needs no data."""
@@ -219,11 +242,6 @@ def _fill(module: nn.Module, arrays: Arrays, prefix: str) -> None:
     module.requires_grad_(False).eval()
 
 
-def from_json(values: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a config as JSON has them: it knows no tuples."""
-    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-
-
 class TransferredPolicy:
     """A source policy, its actions translated: `(n, obs)` to `(n, act)` on the target.
 
@@ -257,5 +275,4 @@ class TransferredPolicy:
             UsageError: if the policy leaves [-1, 1], or shapes do not fit.
             DataError: if an observation is NaN or infinite.
         """
-        actions = self.policy(self.translator.view(observations))
-        return self.translator.translate(observations, actions)
+        return self.translator.act(self.policy, observations)

@@ -19,3 +19,11 @@ class FitReport:
     curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     numbers: dict[str, float] = field(default_factory=dict)
     forward_error: list[float] = field(default_factory=list)
+
+    def __or__(self, other: FitReport) -> FitReport:
+        """Of two trainings, one of which was that of the forward model; this one comes first."""
+        return FitReport(
+            self.curves | other.curves,
+            self.numbers | other.numbers,
+            self.forward_error or other.forward_error,
+        )

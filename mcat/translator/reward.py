@@ -20,7 +20,7 @@ class RewardModel(nn.Module):
 
     def __init__(self, model: ContextModel) -> None:
         super().__init__()
-        config = model.config
+        config = model.config  # docs/decisions.md#rewards-that-depend-on-the-action
         self.scale = Normaliser(1)
         self.network = mlp(model.input_size, config.forward_hidden, 1, config.forward_activation)
 

@@ -26,12 +26,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mcat.datasets.checks import CONSTANT
 from mcat.datasets.views import Episodes
 from mcat.translator.context import ContextModel, train_context
 from mcat.translator.fit import LearnedTranslator
 from mcat.translator.grade import FAR, Trust
 from mcat.translator.limits import require_actions
-from mcat.translator.networks import CONSTANT, optimise
+from mcat.translator.networks import optimise
 from mcat.translator.windows import past_of, split_episodes
 from mcat.types import PolicyFunction
 
@@ -213,7 +214,7 @@ def _variety(log: Episodes, seed: int) -> float:
     """
     steps = np.unique(np.linspace(0, len(log) - 1, 4 * ROWS).astype(np.int64))
     states, actions = (log.column(k)[steps].astype(float) for k in ("observations", "actions"))
-    states = (states - states.mean(axis=0)) / states.std(axis=0).clip(1e-6)
+    states = (states - states.mean(axis=0)) / states.std(axis=0).clip(CONSTANT)
     rng = np.random.default_rng(seed)
     kinks = max(1, min(200, len(steps) // 20))
     bent = states @ rng.normal(size=(states.shape[1], kinks)) / states.shape[1] ** 0.5

@@ -39,7 +39,8 @@ def sample_windows(
 ) -> Windows:
     """Transitions up to M - 1 steps after the step whose past gives their context (Eq. 1).
 
-    Each of n contexts comes with one such transition, or with `all_future` with all of them.
+    Each of n contexts comes with one such transition, or with `all_future` with all of them
+    (docs/decisions.md#deviations-of-preset-cpu).
     """
     starts = rng.integers(len(task), size=n)
     steps, inside = task.futures(starts, config.future)

@@ -120,22 +120,24 @@ def test_with_nothing_held_out_all_is_learned_from_to_the_end(task, monkeypatch)
                      learning_rate=0.3)  # fmt: skip
     _, report = train_context([task.select([0])], config, quiet=True)  # one episode will do
     assert {len(tasks[0]) for tasks in seen} == {20}
-    assert report.steps == len(report.curve) == 25  # though the error rose in between
-    errors = [error for _, error in report.curve]
+    ((title, curve),) = report.curves.items()
+    assert title == "error of the forward model on what it learned from"
+    assert report.numbers["forward steps"] == len(curve) == 25  # though the error rose in between
+    errors = [error for _, error in curve]
     assert errors != sorted(errors, reverse=True)
-    assert report.error == errors[-1]  # the last model, not the best
-    assert report.title == "error of the forward model on what it learned from"
+    assert report.numbers["forward error"] == errors[-1]  # the last model, not the best
     _, held_out = train_context([task], replace(config, hold_out=True), quiet=True)
-    assert held_out.steps < 25
-    assert held_out.title.startswith("held-out")
+    assert held_out.numbers["forward steps"] < 25
+    assert next(iter(held_out.curves)).startswith("held-out")
 
 
 def test_a_tenth_of_the_steps_once_the_error_is_small(task):
     config = replace(TINY, max_steps=100, evaluate_every=20, patience=100)
     for cut, steps in ((0.0, [20, 40, 60, 80, 100]), (1e9, [20, 22, 24, 26, 28])):
         _, report = train_context([task], replace(config, cut_below=cut), quiet=True)
-        assert [step for step, _ in report.curve] == steps
-        assert report.steps == steps[-1]
+        (curve,) = report.curves.values()
+        assert [step for step, _ in curve] == steps
+        assert report.numbers["forward steps"] == steps[-1]
 
 
 def test_norms_by_hand():

@@ -76,7 +76,8 @@ def test_velocities_nobody_measured_are_seen_through_the_past():
     )
     blind = ContextConfig(**{**QUICK.__dict__, "recent": 0, "future": 10, "max_steps": 1000})
     seeing = ContextConfig(**{**QUICK.__dict__, "recent": 3, "max_steps": 1000})
-    errors = [train_context([task], config, quiet=True)[1].error for config in (blind, seeing)]
+    reports = [train_context([task], config, quiet=True)[1] for config in (blind, seeing)]
+    errors = [report.numbers["forward error"] for report in reports]
     assert errors[1] < 0.3 * errors[0]
 
 
@@ -97,9 +98,8 @@ def test_a_residual_translator_starts_as_the_identity_and_the_cost_keeps_it_near
     moved = {}
     for cost in (0.0, 100.0):
         config = ActionConfig(steps=200, proximity=cost)
-        moved[cost] = (
-            ActionTraining(model, [SourceTargets(0, tasks[0], [1])], config).run(quiet=True).moved
-        )
+        training = ActionTraining(model, [SourceTargets(0, tasks[0], [1])], config)
+        moved[cost] = training.run(quiet=True).numbers["moved"]
     assert moved[100.0] < 0.02 < moved[0.0]
 
 
@@ -195,7 +195,8 @@ def test_all_future_steps_at_once_teach_the_same():
     config = ContextConfig(**{**QUICK.__dict__, "all_future": True, "batch_size": 32,
                               "max_steps": 400, "evaluate_every": 50})  # fmt: skip
     _, report = train_context([linear_system(np.eye(ACTIONS), 1)], config, quiet=True)
-    assert report.error < 0.5 * report.curve[0][1]
+    (curve,) = report.curves.values()
+    assert report.numbers["forward error"] < 0.5 * curve[0][1]
 
 
 def test_constant_dimensions_do_no_harm():

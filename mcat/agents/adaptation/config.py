@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -71,6 +71,8 @@ class AdaptConfig:
         learner: The numbers of the learner.
     """
 
+    may_change: ClassVar[frozenset[str]] = RESUME_MAY_CHANGE
+
     task: Task | None = None
     live: str | None = None
     live_args: tuple[str, ...] = ()
@@ -133,9 +135,3 @@ class AdaptConfig:
     def machine_delay(self) -> int:
         """Steps between two payments of the machine."""
         return self.delay if self.task is None else self.task.delay
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What makes it this run and no other."""
-        values = to_json(self)
-        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}

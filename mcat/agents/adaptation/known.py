@@ -12,16 +12,16 @@ from torch import Tensor
 
 from mcat.agents.learner import Batch
 from mcat.agents.networks import MLP
+from mcat.datasets.checks import CONSTANT
 from mcat.datasets.views import Episodes
 from mcat.errors import DataError
 from mcat.types import PolicyFunction
 
 CHUNK = 4096  # states translated at once
-CONSTANT = 1e-6  # a spread below this is rounding, not motion
 LEAST_SPREAD = 1e-3  # a sensor that hardly moved must not be heard a thousand times too loud
 
 
-class Scale(NamedTuple):
+class LogUnits(NamedTuple):
     """Units of observations and rewards: those of the logs."""
 
     mean: Tensor  # (obs,)
@@ -54,7 +54,7 @@ class Known:
 
     rows: Batch
     proposed: Tensor | None
-    scale: Scale
+    scale: LogUnits
 
     def __len__(self) -> int:
         return len(self.rows.obs)
@@ -86,7 +86,7 @@ def known_of(
     spread = obs.std(0, correction=0)
     spread = torch.where(spread > CONSTANT, spread.clamp_min(LEAST_SPREAD), 1.0)
     size = float(rewards.std())
-    scale = Scale(obs.mean(0), spread, size if size > CONSTANT else 1.0)
+    scale = LogUnits(obs.mean(0), spread, size if size > CONSTANT else 1.0)
     earned = torch.from_numpy(np.array(rewards))[:, None]
     rows = scale.batch(Batch(obs, action, earned, next_obs, terminal[:, None]))
     return Known(rows, None if policy is None else _proposed(policy, obs), scale)

@@ -24,7 +24,7 @@ TAPE_FILE = "steps.bin"
 _LOST = "NaN, a fault, or killed on the way"
 
 
-class Machine(Protocol):
+class EpisodeMachine(Protocol):
     """Where episodes are run, one after another."""
 
     obs: NDArray[np.float64]
@@ -57,12 +57,12 @@ class Simulated(Episode):
     """A task of ours: it can be brought back to any moment."""
 
     def return_to(self, step: int, seed: int, actions: Actions) -> bool:
-        """See `Machine`."""
+        """See `EpisodeMachine`."""
         self.replay_to(seed, actions)
         return True
 
     def close(self) -> None:
-        """See `Machine`."""
+        """See `EpisodeMachine`."""
 
 
 class Live:
@@ -108,7 +108,7 @@ class Live:
         return self._tape
 
     def start(self, seed: int) -> None:
-        """See `Machine`."""
+        """See `EpisodeMachine`."""
         self.seed, self.length, self.earned = seed, 0, 0.0
         if self._place < len(self.tape):
             self.obs = self.tape[self._place].obs
@@ -122,7 +122,7 @@ class Live:
             raise DataError(f"{self.name}: its first observation is NaN or infinite")
 
     def step(self, action: Actions) -> Step:
-        """See `Machine`."""
+        """See `EpisodeMachine`."""
         asked = self._place == len(self.tape)
         if asked:
             self._ask(action)
@@ -143,7 +143,7 @@ class Live:
         )  # fmt: skip
 
     def return_to(self, step: int, seed: int, actions: Actions) -> bool:
-        """See `Machine`."""
+        """See `EpisodeMachine`."""
         if step > len(self.tape):
             raise DataError(
                 f"{self.tape.path}: it has {len(self.tape)} steps, and the run had made {step}:"
@@ -160,7 +160,7 @@ class Live:
         return False
 
     def close(self) -> None:
-        """See `Machine`."""
+        """See `EpisodeMachine`."""
         self.env.close()
         if self._tape is not None:
             self._tape.close()
@@ -220,7 +220,7 @@ def require_bounds(name: str, actions: Any, card: Card) -> None:
 
 def open_machine(
     config: AdaptConfig, live: Live | None, folder: Path, sizes: tuple[int, int]
-) -> Machine:
+) -> EpisodeMachine:
     """The machine of a run, ready to act."""
     if live is not None:
         live.record_on(Tape(folder / TAPE_FILE, *sizes))

@@ -19,7 +19,7 @@ MOST_SEGMENTS = 5_000  # of a log; more tell a linear model nothing new
 NEVER = 2**62  # steps of an episode that is never whole
 
 
-class Rewards:
+class AdaptRewards:
     """What logged and real transitions earned.
 
     One model serves logs and machine, since it is the same machine. Rewards that came at once are

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mcat.agents.adaptation.config import RESUME_MAY_CHANGE, AdaptConfig
+from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.runs.claim import claimed_run, has_run
 from mcat.agents.runs.record import POLICY_FILE, RECORD_FILE
 from mcat.config import require_same
@@ -72,7 +72,7 @@ def adapt(
     import torch
 
     from mcat.agents.adaptation.known import known_of
-    from mcat.agents.adaptation.rewards import Rewards
+    from mcat.agents.adaptation.rewards import AdaptRewards
     from mcat.agents.adaptation.trainer import Adapter, AdaptResult
 
     saved = f"stopped, all saved in {out}: the same command with --resume goes on"
@@ -83,15 +83,14 @@ def adapt(
             log_delay = config.log_delay or (log_task.delay if log_task else 1)
             horizon = log_task.horizon if log_task else None
             credits = config.credit == "ridge"
-            rewards = Rewards(logs, log_delay, config.machine_delay, horizon, credits=credits)
+            rewards = AdaptRewards(logs, log_delay, config.machine_delay, horizon, credits=credits)
             if rewards.lacks_payments:
                 notify("note: too few payments yet to tell which steps earned them")
             known = known_of(logs, rewards.of_logs(), policy)
             adapter = Adapter(config, known, rewards, out, machine, card)
             with claimed_run(
-                out, "adapt", config, resume=resume, may_change=RESUME_MAY_CHANGE,
-                notify=notify, made_of=dict(made_of or {}),
-            ) as claim:  # fmt: skip
+                out, "adapt", config, resume=resume, notify=notify, made_of=dict(made_of or {})
+            ) as claim:
                 if claim.going_on:
                     old = read_json(out / RECORD_FILE).get("made_of", {})
                     require_same(str(out), old, made_of or {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import cache, partial
 from operator import index
@@ -15,33 +14,26 @@ from numpy.typing import NDArray
 from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.adaptation.known import Known
 from mcat.agents.adaptation.learner import Anchored
-from mcat.agents.adaptation.machine import Live, Machine, open_machine
+from mcat.agents.adaptation.machine import EpisodeMachine, Live, open_machine
 from mcat.agents.adaptation.policy_file import save_adapted
-from mcat.agents.adaptation.rewards import Rewards
+from mcat.agents.adaptation.rewards import AdaptRewards
 from mcat.agents.evaluation import Evaluator
 from mcat.agents.learner import Batch, Losses
+from mcat.agents.limits import MAX_UNSTABLE
 from mcat.agents.policies.policy import Policy
-from mcat.agents.replay import SEGMENT, Replay
-from mcat.agents.runs.folder import (
-    CsvLog,
-    Metrics,
-    load_checkpoint,
-    misfits,
-    save_checkpoint,
-    take_over,
-)
+from mcat.agents.replay import SEGMENT
+from mcat.agents.runs.folder import Metrics, load_checkpoint, misfits
 from mcat.agents.runs.record import POLICY_FILE
+from mcat.agents.single.stepwise import StepwiseRun
 from mcat.datasets.cards import Card
 from mcat.errors import DivergedError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
-from mcat.safe_io import io_errors
 from mcat.tensor_files import Arrays, part
 
 COLUMNS = ("step", "updates", "charts/episodes", "charts/episodic_return", "eval/return",
            "eval/return_std", "losses/critic", "losses/actor", "anchor/policy", "time/seconds",
            "time/cpu")  # fmt: skip
-MAX_UNSTABLE = 10  # episodes in a row that may end by a fault
 _COUNTERS = ("step", "seconds", "cpu_seconds", "looked", "unstable", "episodes", "finished",
              "latest_returns", "sums", "count")  # fmt: skip
 
@@ -63,55 +55,40 @@ class AdaptResult:
     mean_return: float | None
 
 
-class Adapter:
+class Adapter(StepwiseRun):
     """The state of an adaptation, and its two kinds of steps."""
+
+    kind, learner_key, counters = "adapt checkpoint", "learner", _COUNTERS
+    learner: Anchored
 
     def __init__(
         self,
         config: AdaptConfig,
         known: Known,
-        rewards: Rewards,
+        rewards: AdaptRewards,
         out: Path,
         live: Live | None = None,
         card: Card | None = None,
     ) -> None:
-        self.config, self.known, self.rewards, self.out = config, known, rewards, out
-        self.card = card
         sizes = known.rows.obs.shape[1], known.rows.action.shape[1]
-        # One stream per consumer, so that none depends on how much another has drawn.
-        agent, acting, sampling, episodes, _ = np.random.SeedSequence(config.seed).spawn(5)
-        generator = torch.Generator().manual_seed(int(agent.generate_state(1, np.uint64)[0] >> 1))
-        self.learner = Anchored(*sizes, config.learner, generator)
-        self.rngs = {
-            "acting": np.random.default_rng(acting),
-            "sampling": np.random.default_rng(sampling),
-            "episodes": np.random.default_rng(episodes),
-        }
-        self.replay = Replay(*sizes, SEGMENT * max(1, -(-config.steps // SEGMENT)))
+        capacity = SEGMENT * max(1, -(-config.steps // SEGMENT))
+        super().__init__(config, out, sizes, capacity, COLUMNS)
+        self.config, self.known, self.rewards, self.card = config, known, rewards, card
+        self.learner = Anchored(*sizes, config.learner, self.generator)
         self._open_machine = cache(partial(open_machine, config, live, out, sizes))  # when needed
         self.running = False  # an episode
         self.evaluator: Evaluator | None = None
         if config.task is not None and config.episodes_to_look:
             self.evaluator = Evaluator(config.task, config.episodes_to_look, config.evaluation_seed)
-        self.step, self.looked = 0, -1  # real ones so far, and those at the last row of metrics
-        self.seconds = self.cpu_seconds = 0.0
-        self.unstable = 0  # faults in a row
-        self.episodes = 0
+        self.looked = -1  # real steps at the last row of metrics
         self.finished: list[float] = []  # returns of real episodes since the last row
-        self.latest_returns: list[float] = []
         self.sums, self.count = [0.0, 0.0, 0.0], 0  # losses, and how often the policy was better
         self._saved = 0  # updates at the last checkpoint
-        self.checkpoints, self.segments = out / "checkpoints", out / "replay"
-        self.log = CsvLog(out / "metrics.csv", COLUMNS)
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> AdaptResult:
         """Go on to the end."""
         config = self.config
-        with io_errors(self.out, "write"):
-            self.checkpoints.mkdir(exist_ok=True)
-            self.segments.mkdir(exist_ok=True)
-        started, before = time.monotonic(), self.seconds
-        began, spent = time.process_time(), self.cpu_seconds
+        self.begin()
         total = config.offline_updates + config.steps * config.updates_per_step
         with (
             Metrics(self.log, until=self.step) as metrics,
@@ -125,8 +102,7 @@ class Adapter:
                     shown.note(self._told())
                 else:
                     self._one_step()
-                self.seconds = before + time.monotonic() - started
-                self.cpu_seconds = spent + time.process_time() - began
+                self.tick()
                 shown.advance(self._done - shown.done)
                 if self.learner.updates >= self._saved + config.checkpoint_every:
                     self.save()
@@ -191,16 +167,14 @@ class Adapter:
             self.running = True
         self.step += 1
         taken = machine.step(self._choose_action(machine.obs))
-        if taken.fault is None:
-            self.replay.add(taken.obs, taken.action, taken.reward, taken.next_obs, taken.terminal)
-            self.replay.save_segment(self.segments)
+        self.remember(taken)
         if self.replay.added and self.step > self.config.random_steps:
             for _ in range(self.config.updates_per_step):
                 self._learn_from_both()
         if taken.over:
             self._end_episode(machine, taken.fault, cut=taken.cut)
 
-    def _end_episode(self, machine: Machine, fault: str | None, *, cut: bool) -> None:
+    def _end_episode(self, machine: EpisodeMachine, fault: str | None, *, cut: bool) -> None:
         self.running = False
         self.unstable = self.unstable + 1 if fault else 0
         if self.unstable == MAX_UNSTABLE:
@@ -282,28 +256,15 @@ class Adapter:
 
     def save(self) -> None:
         """Write a checkpoint from which `restore` goes on as if nothing had happened."""
-        tensors: Arrays = {
-            f"learner/{name}": tensor.detach().numpy()
-            for name, tensor in self.learner.tensors().items()
-        }
-        tensors |= {f"rewards/{name}": array for name, array in self.rewards.arrays().items()}
-        tensors["replay.tail"] = self.replay.tail()
         machine = self._open_machine() if self.running else None
-        state = {
-            "kind": "adapt checkpoint",
-            "rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()},
-            "replay_added": self.replay.added,
-            "replay_seals": self.replay.seals,
-            "episode": None if machine is None else [machine.seed, machine.length],
-            "log": self.log.text,
-            **{name: getattr(self, name) for name in _COUNTERS},
-        }
+        state = {"episode": None if machine is None else [machine.seed, machine.length]}
+        arrays: Arrays = {f"rewards/{name}": x for name, x in self.rewards.arrays().items()}
         self._saved = self.learner.updates
-        save_checkpoint(self.checkpoints, self._saved, tensors, state, self.config.settings)
+        self.write_checkpoint(self._saved, arrays, state)
 
     def restore(self, notify: Notify = ignore) -> None:
         """Return to the newest sound checkpoint; before the first one the run starts again."""
-        checkpoint = load_checkpoint(self.checkpoints, self.config.settings, notify)
+        checkpoint = load_checkpoint(self.checkpoints, self.settings, notify)
         if checkpoint is None:
             return
         tensors, state = checkpoint
@@ -313,14 +274,8 @@ class Adapter:
                     f"{self.out} has made {state['step']} real steps already: ask for more by"
                     " --steps"
                 )
-            take_over(self, _COUNTERS, state)
-            for name, rng in self.rngs.items():
-                rng.bit_generator.state = state["rngs"][name]
-            tail, seals = tensors.pop("replay.tail"), state["replay_seals"]
-            self.replay.load(self.segments, state["replay_added"], tail, seals)
-            learned, paid = (part(name, tensors) for name in ("learner/", "rewards/"))
-            self.learner.load_tensors({k: torch.from_numpy(v) for k, v in learned.items()})
-            self.rewards.load_arrays(paid)
+            self.read_checkpoint(tensors, state, notify)
+            self.rewards.load_arrays(part("rewards/", tensors))
             self.known = self.known.with_rewards(self.rewards.of_logs())
             self._saved = self.learner.updates
             if self.step < self.config.steps and self.step:
@@ -328,7 +283,6 @@ class Adapter:
                 actions = self.replay.latest(length).action.numpy()
                 goes_on = self._open_machine().return_to(self.step, seed, actions)
                 self.running = goes_on and state["episode"] is not None
-            self.log.restore(state["log"], notify)
 
 
 def _mean(values: list[float]) -> float | None:

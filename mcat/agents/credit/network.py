@@ -16,12 +16,12 @@ from torch import Tensor
 from mcat.agents.configs import CreditConfig
 from mcat.agents.credit.segments import Segments
 from mcat.agents.networks import MLP, minimise
+from mcat.datasets.checks import CONSTANT
 from mcat.datasets.views import Episodes, Floats, Indices
 from mcat.errors import DataError, UsageError
 from mcat.translator.networks import Normaliser
 from mcat.translator.tensors import Part, load_tensors, tensors_of
 
-CONSTANT = 1e-6  # a spread below this is rounding, not motion
 SCALE_ROWS = 50_000  # rows enough to tell means and spreads
 
 

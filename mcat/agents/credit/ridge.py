@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.credit.segments import Segments
+from mcat.datasets.checks import CONSTANT
 from mcat.datasets.views import Episodes
 from mcat.errors import UsageError
 
-CONSTANT = 1e-6  # a spread below this is rounding, not motion
 PENALTIES = np.logspace(-6, 1, 22)  # candidates for λ, per payment
 LEAST_PAYMENTS = 3  # to leave one out
 CHUNK = 20_000  # transitions turned into φ at once

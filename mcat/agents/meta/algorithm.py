@@ -108,7 +108,7 @@ class Round:
     def paces(self, horizon: int) -> NDArray[np.float64]:
         """What each would have earned in `horizon` steps, at the pace of those it was given.
 
-        One that ended by itself would have earned no more.
+        One that ended by itself would have earned no more (docs/decisions.md#when-an-episode-ends).
         """
         ended = self.episodes.transitions(self.episodes.episode_ends - 1).terminals > 0
         return self.returns * np.where(ended, 1.0, horizon / self.episodes.lengths)

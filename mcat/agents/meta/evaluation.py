@@ -31,7 +31,7 @@ class Evaluation:
 
     Args:
         task_set: The tasks.
-        episodes: Per task, of those that count.
+        episodes: Per task, of those that count (docs/decisions.md#how-policies-are-evaluated).
         seed: The root of the starts.
         trials: Episodes per task before those, from which a method finds out which task it is.
     """

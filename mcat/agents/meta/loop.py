@@ -11,28 +11,28 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from mcat.agents.lengths import endless_pieces
+from mcat.agents.limits import MAX_UNSTABLE
 from mcat.agents.meta.algorithm import SHARED, Algorithm, Round, TaskSet
 from mcat.agents.meta.evaluation import SUCCESS_COLUMNS, Evaluation
 from mcat.agents.meta.monitor import PhaseMonitor
 from mcat.agents.meta.rounds import load_rounds, save_round
-from mcat.agents.meta.run_config import RESUME_MAY_CHANGE, RunConfig
+from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.runs.folder import (
     CsvLog,
     Metrics,
     load_checkpoint,
     misfits,
     save_checkpoint,
+    settings_of,
     take_over,
 )
 from mcat.agents.runs.record import BEST_POLICY_FILE, POLICY_FILE
-from mcat.config import to_json
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken, roll_out
 from mcat.envs.lockstep import Lockstep, require_rows
@@ -42,7 +42,6 @@ from mcat.progress import Notify, Progress, ignore
 from mcat.safe_io import io_errors, is_file
 from mcat.tensor_files import Arrays
 
-MAX_UNSTABLE = 10  # rounds in a row in which a task may diverge
 EPISODE_COLUMNS = ("step", "iteration", "task", "driver", "length", "return")
 # The plain values of a `MetaTrainer` that a checkpoint keeps.
 _COUNTERS = ("step", "iteration", "seconds", "cpu_seconds", "best", "earned", "unstable", "seals")
@@ -174,7 +173,8 @@ class MetaTrainer:
     def _collect(self, monitor: PhaseMonitor) -> Round:
         """As many steps of each training task as a whole episode has, in one piece or several.
 
-        Tasks whose episodes end by themselves begin new ones; their last one is not cut.
+        Tasks whose episodes end by themselves begin new ones; their last one is not cut
+        (docs/decisions.md#what-an-iteration-collects-and-updates).
         """
         drivers = self.algorithm.plan()
         episodes = EpisodeStore(self.task_set.observation_size, self.task_set.action_size)
@@ -303,13 +303,7 @@ class MetaTrainer:
             "logs": {name: log.text for name, log in self.logs.items()},
             **{name: getattr(self, name) for name in _COUNTERS},
         }
-        save_checkpoint(self.checkpoints, self.step, tensors, state, self._settings)
-
-    @property
-    def _settings(self) -> dict[str, Any]:
-        """The settings that make it this run and no other."""
-        values = to_json(self.config)
-        return {key: value for key, value in values.items() if key not in RESUME_MAY_CHANGE}
+        save_checkpoint(self.checkpoints, self.step, tensors, state, settings_of(self.config))
 
     def restore(self, notify: Notify = ignore, *, logs: bool = True) -> None:
         """Return to the newest sound checkpoint; before the first one the run starts again.
@@ -318,7 +312,7 @@ class MetaTrainer:
             notify: Told what is odd.
             logs: Bring the tables to that state too; else nothing in the folder is touched.
         """
-        checkpoint = load_checkpoint(self.checkpoints, self._settings, notify)
+        checkpoint = load_checkpoint(self.checkpoints, settings_of(self.config), notify)
         if checkpoint is None:
             if len(list(self.rounds.glob("round-*"))) > 1:  # the first was followed by one
                 raise MissingInputError(

@@ -12,7 +12,7 @@ from mcat.agents.limits import require_bearable, require_room
 from mcat.agents.meta.algorithm import Algorithm, TaskSet
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.methods.registry import find_method
-from mcat.agents.meta.run_config import RESUME_MAY_CHANGE, RunConfig
+from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.runs.claim import Claim, claimed_run, has_run
 from mcat.agents.runs.record import POLICY_FILE, RECORD_FILE, read_record, saved_config
 from mcat.config import differences, to_json
@@ -69,7 +69,6 @@ def metatrain(
             "metatrain",
             config,
             resume=resume,
-            may_change=RESUME_MAY_CHANGE,
             notify=notify,
             preset=preset,
             method=config.method,

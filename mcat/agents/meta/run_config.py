@@ -47,6 +47,7 @@ class RunConfig:
     """
 
     method: ClassVar[str]  # of the registry, and of the group
+    may_change: ClassVar[frozenset[str]] = RESUME_MAY_CHANGE
 
     family: str = "halfcheetah-armature"
     delay: int | None = None

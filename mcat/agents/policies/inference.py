@@ -8,12 +8,29 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from mcat.agents.meta.methods.maths import product_of_gaussians, variances
 from mcat.agents.networks import MLP, parameter_shapes
 from mcat.agents.policies.meta_policy import require_sizes
 from mcat.datasets.views import Episodes
 from mcat.tensor_files import part
+
+LEAST_VARIANCE = 1e-7  # of a row of context: none is sure of everything
+
+
+def variances(raw: Tensor) -> Tensor:
+    """What an encoder's numbers mean as variances."""
+    return functional.softplus(raw).clamp(min=LEAST_VARIANCE)
+
+
+def product_of_gaussians(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance `(..., d)` of the product of Gaussians `(..., n, d)`.
+
+    V = 1 / Σ 1/v_k and M = V Σ m_k/v_k: rows that are surer count for more.
+    """
+    variance = variance.clamp(min=LEAST_VARIANCE)
+    total = 1 / (1 / variance).sum(-2)
+    return total * (mean / variance).sum(-2), total
 
 
 class Inference:

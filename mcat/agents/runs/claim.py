@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcat.agents.runs.folder import (
+    Resumable,
     has_checkpoint,
     remove_stale_files,
     require_free_folder,
@@ -28,9 +29,6 @@ from mcat.provenance import note_other_code, provenance
 from mcat.safe_io import io_errors, is_file, read_json, write_json
 from mcat.tensor_files import content_digest
 from mcat.workplaces import claimed
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,9 @@ def has_run(out: Path, *, resume: bool) -> bool:
 def claimed_run(
     out: Path,
     kind: str,
-    config: DataclassInstance,
+    config: Resumable,
     *,
     resume: bool,
-    may_change: Collection[str],
     notify: Notify,
     **more: Any,
 ) -> Iterator[Claim]:
@@ -92,7 +89,6 @@ def claimed_run(
         kind: The command whose run it is.
         config: The settings of the run; among them is `steps`.
         resume: Go on with what is there; start if there is nothing.
-        may_change: The settings that may differ from those the run was started with.
         notify: Told that other code made the run.
         **more: What else the record of a new run says.
 
@@ -113,9 +109,9 @@ def claimed_run(
         if going_on:
             read_record(out, kinds=(kind,))  # refuses what is not one
             old: dict[str, Any] = read_json(out / RECORD_FILE)
-            finished = _finished(out, old["config"], config, may_change)
+            finished = _finished(out, old["config"], config)
             if finished is None:
-                require_same(str(out), old["config"], settings, may_change)
+                require_same(str(out), old["config"], settings, config.may_change)
             note_other_code(old, notify)
             record = old | {"config": settings}
         else:
@@ -124,18 +120,16 @@ def claimed_run(
         yield Claim(out, record, going_on, finished)
 
 
-def _finished(
-    out: Path, old: dict[str, Any], config: DataclassInstance, may_change: Collection[str]
-) -> dict[str, Any] | None:
+def _finished(out: Path, old: dict[str, Any], config: Resumable) -> dict[str, Any] | None:
     """See `Claim.finished`; a run that can go on is asked itself, and mends what it lost."""
     if not is_file(out / RESULT_FILE):
         return None
     new = to_json(config)
     keys = {line.partition(":")[0] for line in differences(old, new)}
     can_go_on = has_checkpoint(out)
-    if can_go_on and keys <= set(may_change):
+    if can_go_on and keys <= config.may_change:
         return None
-    require_same(str(out), old, new, may_change, defaults=defaults_of(type(config)))
+    require_same(str(out), old, new, config.may_change, defaults=defaults_of(type(config)))
     result: dict[str, Any] = read_json(out / RESULT_FILE)
     try:
         made, wanted = int(result["step"]), int(new["steps"])

@@ -7,12 +7,13 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import Field
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from mcat.agents.runs.event_file import EventFile
-from mcat.config import differences
+from mcat.config import differences, flatten, to_json
 from mcat.errors import CannotCreateError, DataError, McatError
 from mcat.formats import require_format, stamp
 from mcat.progress import Notify, ignore
@@ -30,6 +31,28 @@ _MISFITS = (
     RuntimeError,
 )
 _FORMAT = 2  # of checkpoints; those of format 1 did not say which run they belong to
+
+
+class Resumable(Protocol):
+    """The settings of a run, a dataclass, and which of them may differ when it goes on."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def seed(self) -> int:
+        """The root of all random numbers."""
+        ...
+
+    @property
+    def may_change(self) -> frozenset[str]:
+        """Keys whose change does not make it another run."""
+        ...
+
+
+def settings_of(config: Resumable) -> dict[str, Any]:
+    """What makes it this run and no other, by dotted keys."""
+    values = flatten(to_json(config))
+    return {key: value for key, value in values.items() if key not in config.may_change}
 
 
 def require_free_folder(path: Path) -> None:

@@ -107,9 +107,3 @@ class TrainConfig:
         """Keys that may differ when a run goes on; runs before there was SAC say nothing of it."""
         idle = {} if self.learner == "sac" else flatten({"sac": to_json(self.sac)})
         return RESUME_MAY_CHANGE | frozenset(idle)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What makes it this run and no other."""
-        left_out = RESUME_MAY_CHANGE | (set() if self.learner == "sac" else {"sac"})
-        return {key: value for key, value in to_json(self).items() if key not in left_out}

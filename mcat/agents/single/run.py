@@ -53,14 +53,7 @@ def train(
     with Interrupts() as stop:
         torch.set_num_threads(config.threads)
         trainer = Trainer(config, out, env)  # refuses what cannot work before anything is made
-        with claimed_run(
-            out,
-            "train",
-            config,
-            resume=resume,
-            may_change=config.may_change,
-            notify=notify,
-        ) as claim:
+        with claimed_run(out, "train", config, resume=resume, notify=notify) as claim:
             if claim.finished is not None:
                 return TrainResult(
                     out=out,

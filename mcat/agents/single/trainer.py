@@ -6,7 +6,6 @@ has its actions, which is enough to bring it back (`Episode`).
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 from operator import index
@@ -21,25 +20,19 @@ from torch import nn
 from mcat.agents.evaluation import Evaluator
 from mcat.agents.learners import make_learner
 from mcat.agents.lengths import draw_length
+from mcat.agents.limits import MAX_UNSTABLE
 from mcat.agents.policies.policy import save_policy
-from mcat.agents.replay import Replay, saved_rows
-from mcat.agents.runs.folder import (
-    CsvLog,
-    Metrics,
-    load_checkpoint,
-    misfits,
-    save_checkpoint,
-    take_over,
-)
+from mcat.agents.replay import saved_rows
+from mcat.agents.runs.folder import Metrics, load_checkpoint, misfits
 from mcat.agents.single.config import TrainConfig
 from mcat.agents.single.episode import Episode
 from mcat.agents.single.rewards import Rewards
+from mcat.agents.single.stepwise import StepwiseRun
 from mcat.config import to_json
 from mcat.errors import DivergedError, MissingInputError, UnstableError, UsageError
 from mcat.interrupts import Interrupts
 from mcat.progress import Notify, Progress, ignore
 from mcat.provenance import provenance
-from mcat.safe_io import io_errors
 from mcat.tensor_files import Arrays, part
 
 if TYPE_CHECKING:
@@ -61,7 +54,6 @@ COLUMNS = (
 SUCCESS_COLUMN = "eval/success/train"  # more, for robots with a goal; as in meta-training
 RESCALE_EVERY = 1000  # updates between looks at the size of rewards
 CHECK_EVERY = 100  # updates between looks at losses and weights
-MAX_UNSTABLE = 10  # episodes in a row that may end by diverging physics
 # The plain values of a `Trainer` that a checkpoint keeps.
 _COUNTERS = (
     "step",
@@ -90,52 +82,32 @@ class TrainResult:
     success_rate: float | None = None
 
 
-class Trainer:
+class Trainer(StepwiseRun):
     """The state of a run between two steps, and the step."""
 
+    kind, learner_key = "checkpoint", "agent"
+
     def __init__(self, config: TrainConfig, out: Path, env: Lockstep | None = None) -> None:
-        self.config, self.out = config, out
-        self.episode = Episode(config.task, env)
         spec = config.task.spec
-        # One stream per consumer, so that none depends on how much another has drawn.
-        agent, acting, sampling, episodes, evaluation = np.random.SeedSequence(config.seed).spawn(5)
-        generator = torch.Generator().manual_seed(int(agent.generate_state(1, np.uint64)[0] >> 1))
+        self.episode = Episode(config.task, env)
         sizes = spec.observation_size, spec.action_size
-        self.agent = make_learner(config.numbers, *sizes, generator)
-        self.replay = Replay(*sizes, config.replay_capacity)
+        columns = (*COLUMNS, *(SUCCESS_COLUMN,) * spec.can_succeed)
+        super().__init__(config, out, sizes, config.replay_capacity, columns)
+        self.config = config
+        self.learner = make_learner(config.numbers, *sizes, self.generator)
         self.rewards = Rewards(config, self.replay)
-        self.rngs = {
-            "acting": np.random.default_rng(acting),
-            "sampling": np.random.default_rng(sampling),
-            "episodes": np.random.default_rng(episodes),
-        }
-        self.evaluator = Evaluator(
-            config.task, config.evaluation_episodes, int(evaluation.generate_state(1)[0] >> 1)
-        )
-        self.step = 0
-        self.seconds = self.cpu_seconds = 0.0  # of all processes that worked on this run
-        self.unstable = 0  # diverged episodes in a row
+        self.evaluator = Evaluator(config.task, config.evaluation_episodes, self.evaluation_seed)
         self.finished: list[list[float]] = []  # [return, length] since the last metrics row
-        self.episodes = 0
         self.loss_sums = torch.zeros(2, dtype=torch.float64)
         self.loss_count = 0
-        self.latest_returns: list[float] = []
         self.success_rate: float | None = None  # stays so for robots without a goal
-        self._counters = (*_COUNTERS, *("success_rate",) * spec.can_succeed)
-        self.checkpoints = self.out / "checkpoints"
-        self.segments = self.out / "replay"
-        columns = (*COLUMNS, *(SUCCESS_COLUMN,) * spec.can_succeed)
-        self.log = CsvLog(self.out / "metrics.csv", columns)
+        self.counters = (*_COUNTERS, *("success_rate",) * spec.can_succeed)
         self._begin_episode()
 
     def run(self, stop: Interrupts, *, quiet: bool = False) -> None:
         """Go on to the configured number of steps."""
         config = self.config
-        with io_errors(self.out, "write"):
-            self.checkpoints.mkdir(exist_ok=True)
-            self.segments.mkdir(exist_ok=True)
-        started, before = time.monotonic(), self.seconds
-        began, spent = time.process_time(), self.cpu_seconds
+        self.begin()
         label = f"training {config.task.label()}"
         with (
             Metrics(self.log, until=self.step) as metrics,
@@ -143,8 +115,7 @@ class Trainer:
         ):
             while self.step < config.steps:
                 self._one_step()
-                self.seconds = before + time.monotonic() - started
-                self.cpu_seconds = spent + time.process_time() - began
+                self.tick()
                 if self.step % config.evaluate_every == 0 or self._is_snapshot():
                     self._evaluate(metrics)
                     progress.note(f"return {np.mean(self.latest_returns):,.0f}")
@@ -177,11 +148,8 @@ class Trainer:
     def _one_step(self) -> None:
         """Act once, remember it, learn once."""
         self.step += 1
-        action = self._choose_action()
-        taken = self.episode.step(action)
-        if taken.fault is None:
-            self.replay.add(taken.obs, action, taken.reward, taken.next_obs, taken.terminal)
-            self.replay.save_segment(self.segments)
+        taken = self.episode.step(self._choose_action())
+        self.remember(taken)
         if self.step > self.config.start_steps:
             self._learn()
         if taken.over or self.episode.length >= self.limit:
@@ -193,18 +161,18 @@ class Trainer:
             return rng.uniform(-1, 1, size).astype(np.float32)
         noise = rng.standard_normal((1, size), dtype=np.float32)
         obs = self.episode.obs[np.newaxis]
-        action: NDArray[np.float32] = self.agent.explore(obs, noise, self.config.exploration)[0]
+        action: NDArray[np.float32] = self.learner.explore(obs, noise, self.config.exploration)[0]
         return action
 
     def _learn(self) -> None:
         rng = self.rngs["sampling"]
-        if self.agent.updates % RESCALE_EVERY == 0:
+        if self.learner.updates % RESCALE_EVERY == 0:
             self.rewards.measure(rng)
         batch = self.replay.sample(rng, self.config.batch_size)
-        losses = self.agent.update(self.rewards.of(batch))
+        losses = self.learner.update(self.rewards.of(batch))
         self.loss_sums += torch.stack((losses.critic, losses.actor))
         self.loss_count += 1
-        if self.agent.updates % CHECK_EVERY == 0:
+        if self.learner.updates % CHECK_EVERY == 0:
             self._check_finite()
 
     def _check_finite(self) -> None:
@@ -212,8 +180,8 @@ class Trainer:
         for name, values in (
             ("critic loss", self.loss_sums[0]),
             ("actor loss", self.loss_sums[1]),
-            ("critics", nn.utils.parameters_to_vector(self.agent.critics.parameters())),
-            ("actor", nn.utils.parameters_to_vector(self.agent.actor.parameters())),
+            ("critics", nn.utils.parameters_to_vector(self.learner.critics.parameters())),
+            ("actor", nn.utils.parameters_to_vector(self.learner.actor.parameters())),
         ):
             if not values.isfinite().all():
                 raise DivergedError(
@@ -250,7 +218,7 @@ class Trainer:
 
     def _evaluate(self, metrics: Metrics) -> None:
         self._check_finite()
-        act = partial(self.agent.act, deployed=True)
+        act = partial(self.learner.act, deployed=True)
         returns, successes = self.evaluator.outcomes(act)
         self.latest_returns = returns.tolist()
         self.success_rate = None if successes is None else float(successes.mean())
@@ -285,7 +253,7 @@ class Trainer:
             **provenance(),
         }
         path = self._policy_path(self.step)
-        save_policy(path, self.agent.deployed, self.config.task, metadata, overwrite=True)
+        save_policy(path, self.learner.deployed, self.config.task, metadata, overwrite=True)
 
     def _policy_path(self, step: int) -> Path:
         return self.out / f"policy-{step}.safetensors"
@@ -295,28 +263,14 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint from which `resume` goes on as if nothing had happened."""
         self._check_finite()
-        tensors: Arrays = {
-            f"agent/{name}": tensor.detach().numpy()
-            for name, tensor in self.agent.tensors().items()
-        }
-        tensors |= {f"rewards/{name}": array for name, array in self.rewards.arrays().items()}
-        tensors["replay.tail"] = self.replay.tail()
-        tensors["loss_sums"] = self.loss_sums.numpy()
-        state = {
-            "kind": "checkpoint",
-            "rngs": {name: rng.bit_generator.state for name, rng in self.rngs.items()},
-            "replay_added": self.replay.added,
-            "replay_seals": self.replay.seals,
-            "episode_seed": self.episode.seed,
-            "episode_length": self.episode.length,
-            "log": self.log.text,
-            **{name: getattr(self, name) for name in self._counters},
-        }
-        save_checkpoint(self.checkpoints, self.step, tensors, state, self.config.settings)
+        state = {"episode_seed": self.episode.seed, "episode_length": self.episode.length}
+        arrays: Arrays = {f"rewards/{name}": x for name, x in self.rewards.arrays().items()}
+        arrays["loss_sums"] = self.loss_sums.numpy()
+        self.write_checkpoint(self.step, arrays, state)
 
     def restore(self, notify: Notify = ignore) -> None:
         """Restore the newest sound checkpoint; a run stopped before its first starts again."""
-        checkpoint = load_checkpoint(self.checkpoints, self.config.settings, notify)
+        checkpoint = load_checkpoint(self.checkpoints, self.settings, notify)
         if checkpoint is None:
             if saved_rows(self.segments) > self.config.checkpoint_every:
                 raise MissingInputError(
@@ -333,17 +287,8 @@ class Trainer:
                 raise UsageError(
                     f"{self.out} has made {step} steps already{but}: ask for more by --steps"
                 )
-            for name, rng in self.rngs.items():
-                rng.bit_generator.state = state["rngs"][name]
-            take_over(self, self._counters, state)
-            self.loss_sums.copy_(torch.from_numpy(tensors.pop("loss_sums")))
-            self.replay.load(
-                self.segments, state["replay_added"], tensors.pop("replay.tail"),
-                state["replay_seals"],
-            )  # fmt: skip
+            self.loss_sums.copy_(torch.from_numpy(tensors["loss_sums"]))
             seed, length = index(state["episode_seed"]), index(state["episode_length"])
-            agent, rewards = (part(f"{name}/", tensors) for name in ("agent", "rewards"))
-            self.agent.load_tensors({name: torch.from_numpy(a) for name, a in agent.items()})
-            self.rewards.load_arrays(rewards)
-            self.log.restore(state["log"], notify)
+            self.rewards.load_arrays(part("rewards/", tensors))
+            self.read_checkpoint(tensors, state, notify)
         self.episode.replay_to(seed, self.replay.latest(length).action.numpy())

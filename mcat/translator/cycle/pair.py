@@ -9,13 +9,13 @@ Whose numbers these are: docs/decisions.md#the-baseline-of-zhang-et-al.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mcat.config import as_type, to_json
 from mcat.datasets.views import Episodes
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
@@ -33,7 +33,7 @@ from mcat.translator.cycle.training import (
 from mcat.translator.fit import require_same_spaces
 from mcat.translator.limits import require_limits
 from mcat.translator.networks import ends_epoch, optimise, seeded
-from mcat.translator.policy import EpochHook, Translator, from_json
+from mcat.translator.policy import EpochHook, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.windows import split_episodes
 
@@ -74,17 +74,13 @@ class CycleTranslator(Translator):
 
     def header(self) -> dict[str, Any]:
         """The sizes and the config of the networks, as JSON."""
-        return {"sizes": self.networks.sizes, "config": asdict(self.networks.config)}
+        return {"sizes": self.networks.sizes, "config": to_json(self.networks.config)}
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
         """An untrained translator of the sizes that `header` names."""
-        config = CycleConfig(**from_json(header["config"]))
+        config = as_type(CycleConfig, header["config"])
         return cls(CycleNetworks(tuple(header["sizes"]), config))
-
-    def modules(self) -> dict[str, nn.Module]:
-        """The networks, by name."""
-        return {"networks": self.networks}
 
 
 class CycleTraining:

@@ -12,14 +12,13 @@ action networks in the first turn; after it they start from random weights, as G
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from mcat.config import as_type, to_json
 from mcat.datasets.views import Episodes
 from mcat.progress import Progress
 from mcat.translator.adversarial import Adversary, discriminator
@@ -35,7 +34,7 @@ from mcat.translator.cycle.training import (
 )
 from mcat.translator.limits import require_limits
 from mcat.translator.networks import ends_epoch, optimise, seeded
-from mcat.translator.policy import EpochHook, Translator, from_json
+from mcat.translator.policy import EpochHook, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.state.correspondence import Correspondence, require_fit
 from mcat.translator.state.hand_maps import ActionMap, StateMap
@@ -81,13 +80,9 @@ class SpacesCycleTranslator(Translator):
         super().__init__(networks.target_sizes, report, networks.source_sizes)
         self.networks = networks
 
-    def view(self, observations: ArrayLike) -> NDArray[np.float32]:
+    def view_tensors(self, obs: Tensor) -> Tensor:
         """States of the source that G takes these for."""
-        obs = torch.tensor(super().view(observations))
-        state_map = self.networks.state_map
-        with torch.no_grad():
-            seen: NDArray[np.float32] = state_map.in_source_units(state_map(obs)).numpy()
-        return seen
+        return self.networks.state_map.in_source_units(self.networks.state_map(obs))
 
     def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """The mapped action; it does not depend on the state."""
@@ -99,18 +94,14 @@ class SpacesCycleTranslator(Translator):
         return {
             "source": self.networks.source_sizes,
             "target": self.networks.target_sizes,
-            "config": asdict(self.networks.config),
+            "config": to_json(self.networks.config),
         }
 
     @classmethod
     def build(cls, header: dict[str, Any]) -> Self:
         """An untrained translator of the sizes that `header` names."""
-        config = SpacesCycleConfig(**from_json(header["config"]))
+        config = as_type(SpacesCycleConfig, header["config"])
         return cls(SpacesNetworks(tuple(header["source"]), tuple(header["target"]), config))
-
-    def modules(self) -> dict[str, nn.Module]:
-        """The networks, by name."""
-        return {"networks": self.networks}
 
 
 class SpacesTraining:

@@ -201,6 +201,7 @@ _LEGS = Correspondence.from_indices(
     action_to_source=_cheetah_actions((0, 2)),
 )
 
+# docs/decisions.md#what-is-given-by-hand-in-appendix-e
 CORRESPONDENCES: dict[str, Correspondence] = {
     "mirror-x": _MIRROR,
     "mirror-x-states": _MIRROR.states_only(),

@@ -114,7 +114,10 @@ class MapLosses(NamedTuple):
 
 
 class StateTraining:
-    """Fits the maps from `source` to `target`; C and F of the target (`model`) stay as they are."""
+    """Fits the maps from `source` to `target`; C and F of the target (`model`) stay as they are.
+
+    See docs/decisions.md#the-state-translator.
+    """
 
     def __init__(
         self,

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from mcat.datasets.views import Episodes
 from mcat.translator.configs import StateConfig
@@ -30,16 +27,13 @@ class StateTranslator(Translator):
         super().__init__(maps.target_sizes, report, maps.source_sizes)
         self.maps = maps
 
-    def view(self, observations: ArrayLike) -> NDArray[np.float32]:
+    def view_tensors(self, obs: Tensor) -> Tensor:
         """States of the source that G takes these for."""
-        obs = torch.tensor(super().view(observations))
-        with torch.no_grad():
-            seen: NDArray[np.float32] = self.maps.to_source(obs).numpy()
-        return seen
+        return self.maps.to_source(obs)
 
     def translate_tensors(self, obs: Tensor, action: Tensor) -> Tensor:
         """The actions into which H translates `action` at the states that the source policy saw."""
-        return self.maps.propose(self.maps.to_source(obs), action).clamp(-1, 1)
+        return self.maps.propose(obs, action).clamp(-1, 1)
 
     def header(self) -> dict[str, Any]:
         """The sizes of the networks, as JSON."""
@@ -52,10 +46,6 @@ class StateTranslator(Translator):
         return cls(
             Maps(**{k: tuple(header[k]) for k in ("source_sizes", "target_sizes", "hidden")})
         )
-
-    def modules(self) -> dict[str, nn.Module]:
-        """The maps, which hold G, its inverse and H, by name."""
-        return {"maps": self.maps}
 
 
 def fit_state(
@@ -83,8 +73,4 @@ def fit_state(
     require_limits(source=source, target=target)
     model, forward = train_context([target], config.context, seed=seed, quiet=quiet)
     training = StateTraining(model, source, target, correspondence, config, seed=seed + 1)
-    report = training.run(quiet=quiet)
-    report.curves[forward.title] = forward.curve
-    report.numbers |= {"forward steps": forward.steps, "forward error": forward.error}
-    report.forward_error = forward.per_dimension
-    return StateTranslator(training.maps, report)
+    return StateTranslator(training.maps, training.run(quiet=quiet) | forward)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mcat.agents.adaptation.config import AnchoredConfig
-from mcat.agents.adaptation.known import Scale
+from mcat.agents.adaptation.known import LogUnits
 from mcat.agents.adaptation.learner import Anchored, LayerNormCritics
 from mcat.agents.learner import Batch
 from mcat.agents.networks import MLP
@@ -130,7 +130,7 @@ def test_the_deployed_actor_is_a_mean_of_trained_ones():
 
 def test_a_folded_actor_takes_observations_as_they_come():
     actor = MLP((3, 8, 2), 1, generator()).requires_grad_(False)
-    scale = Scale(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, 2.0, 10.0]), 1.0)
+    scale = LogUnits(torch.tensor([1.0, -2.0, 3.0]), torch.tensor([0.5, 2.0, 10.0]), 1.0)
     obs = torch.randn(9, 3, generator=generator(5)) * 4
     assert torch.allclose(scale.fold(actor)(obs), actor(scale.of(obs)), atol=1e-5)
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mcat.agents.credit.credit import CreditModel
-from mcat.agents.meta.loop import MAX_UNSTABLE
+from mcat.agents.limits import MAX_UNSTABLE
 from mcat.agents.td3 import TD3
 from mcat.config import overlay
 from mcat.errors import (

@@ -15,13 +15,12 @@ from mcat.agents.meta.methods.maths import (
     metric_loss,
     normalised_ess,
     odds_of_new,
-    product_of_gaussians,
     project,
     projections,
     proximity,
     random_orders,
-    variances,
 )
+from mcat.agents.policies.inference import product_of_gaussians, variances
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -101,7 +101,7 @@ def test_a_cut_episode_is_followed_by_another_and_evaluation_runs_whole_ones(tmp
     trainer = at_rest(run, steps=120)
     trainer.restore()
     seen = []
-    trainer.evaluator.returns(trainer.agent.act, lambda obs: seen.append(len(obs)))
+    trainer.evaluator.returns(trainer.learner.act, lambda obs: seen.append(len(obs)))
     assert len(seen) == 60 + 1
 
 

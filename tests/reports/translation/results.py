@@ -9,7 +9,7 @@ from mcat.transfer.result import (
     ON_SOURCE,
     TRANSFERRED,
     UNTRANSLATED,
-    Contexts,
+    ContextPoints,
     Machine,
     ReturnMatrix,
     TransferResult,
@@ -139,7 +139,7 @@ def many(tasks=5):
             untranslated_error=cells(errors),
             transferred_error=cells(errors),
         ),
-        contexts=Contexts(points=points.tolist(), tasks=numbers.tolist()),
+        contexts=ContextPoints(points=points.tolist(), tasks=numbers.tolist()),
     )
 
 

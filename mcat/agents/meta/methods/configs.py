@@ -70,7 +70,7 @@ class DistralConfig(MethodConfig):
     Attributes:
         sac: The numbers of SAC; its temperature is 1/β whatever they say.
         alpha: How much of the reward for entropy is one for being like the distilled policy.
-        beta: What reward is worth beside entropy.
+        beta: What reward is worth beside entropy (docs/decisions.md#the-beta-of-distral).
     """
 
     sac: SACConfig = field(
@@ -141,7 +141,7 @@ class PEARLConfig(MethodConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptConfig:
+class MQLAdaptation:
     """How MQL learns from a task's trial.
 
     Attributes:
@@ -191,7 +191,7 @@ class MQLConfig(MethodConfig):
     history: int = 10
     memory: int = 20
     exploration: float = 0.1
-    adapt: AdaptConfig = field(default_factory=AdaptConfig)
+    adapt: MQLAdaptation = field(default_factory=MQLAdaptation)
 
     def __post_init__(self) -> None:
         super().__post_init__()

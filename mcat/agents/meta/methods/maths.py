@@ -1,6 +1,6 @@
 """The formulas of the methods, apart from what learns by them.
 
-PEARL       `variances`, `product_of_gaussians`, `kl_to_prior`
+PEARL       `kl_to_prior`; the rest is in `policies.inference`
 PCGrad      `project`, and its parts
 Distral     `distral_cost`
 HiP-BMDP    `metric_loss`
@@ -15,27 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-LEAST_VARIANCE = 1e-7  # of a row of context: none is sure of everything
 LEAST_ODDS = 0.1  # below that a row does not count
 NEWTON_STEPS = 50
 
 
 # --- PEARL: what a task is, given rows of it ----------------------------------------------------
-
-
-def variances(raw: Tensor) -> Tensor:
-    """What an encoder's numbers mean as variances."""
-    return functional.softplus(raw).clamp(min=LEAST_VARIANCE)
-
-
-def product_of_gaussians(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance `(..., d)` of the product of Gaussians `(..., n, d)`.
-
-    V = 1 / Σ 1/v_k and M = V Σ m_k/v_k: rows that are surer count for more.
-    """
-    variance = variance.clamp(min=LEAST_VARIANCE)
-    total = 1 / (1 / variance).sum(-2)
-    return total * (mean / variance).sum(-2), total
 
 
 def kl_to_prior(mean: Tensor, variance: Tensor) -> Tensor:

@@ -31,7 +31,8 @@ from mcat.types import PolicyFunction
 class MultiTask(ABC):
     """A method whose learner sees as many rows of every task in each update.
 
-    A subclass says what one update is, who explores and what a user gets.
+    A subclass says what one update is, who explores and what a user gets
+    (docs/decisions.md#baselines-of-meta-learning).
 
     Attributes:
         own_metrics: Names of what an update tells beside the losses of every method.

@@ -15,12 +15,12 @@ from mcat.agents.configs import (
     TD3Config,
 )
 from mcat.agents.meta.methods.configs import (
-    AdaptConfig,
     DistralConfig,
     DistralRun,
     HiPBMDPConfig,
     HiPBMDPRun,
     MethodConfig,
+    MQLAdaptation,
     MQLConfig,
     MQLRun,
     PCGradConfig,
@@ -134,10 +134,10 @@ MQL = _presets(
     paper={
         "td3": TD3Config(hidden=(300, 300)),
         "memory": 30,
-        "adapt": AdaptConfig(old_updates=100, old_batches=5),
+        "adapt": MQLAdaptation(old_updates=100, old_batches=5),
     },
     smoke={
         "td3": TD3Config(hidden=(32, 32)),
-        "adapt": AdaptConfig(new_updates=1, old_updates=2, old_batches=1),
+        "adapt": MQLAdaptation(new_updates=1, old_updates=2, old_batches=1),
     },
 )

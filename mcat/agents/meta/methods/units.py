@@ -6,9 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mcat.datasets.checks import CONSTANT
 from mcat.datasets.views import Episodes
-
-LEAST = 1e-6  # of a spread: a number that never changes says nothing
 
 
 class Units(nn.Module):
@@ -31,5 +30,5 @@ class Units(nn.Module):
         rows = episodes.transitions(np.arange(len(episodes)))
         change = rows.next_observations - rows.observations
         for own, values in ((self.state, rows.observations), (self.change, change)):
-            own.copy_(torch.from_numpy(values.std(0, dtype=np.float64)).clamp(min=LEAST))
+            own.copy_(torch.from_numpy(values.std(0, dtype=np.float64)).clamp(min=CONSTANT))
         self.known.fill_(1.0)

@@ -41,7 +41,7 @@ class MismatchError(McatError):
     exit_code = 70
 
 
-class Agreement(NamedTuple):
+class Differences(NamedTuple):
     """How far onnxruntime and torch are apart.
 
     Attributes:
@@ -59,7 +59,7 @@ def export_onnx(
     *,
     about: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-) -> Agreement:
+) -> Differences:
     """Write a policy as one ONNX file that needs neither mcat nor torch.
 
     Args:
@@ -98,7 +98,7 @@ def export_onnx(
     return agreement
 
 
-def compare(policy: AnyPolicy, content: bytes, path: StrPath) -> Agreement:
+def compare(policy: AnyPolicy, content: bytes, path: StrPath) -> Differences:
     """Run a policy and an ONNX file's bytes side by side, on random and on extreme observations.
 
     Raises:
@@ -124,7 +124,7 @@ def compare(policy: AnyPolicy, content: bytes, path: StrPath) -> Agreement:
                 f" {allowed:.1e} is allowed: a mistake in mcat, please report it"
             )
         found.append(difference)
-    return Agreement(found[0], max(found))
+    return Differences(found[0], max(found))
 
 
 def _actions(policy: AnyPolicy, episodes: NDArray[np.float32]) -> NDArray[np.float32]:

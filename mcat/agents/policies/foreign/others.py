@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mcat.agents.policies.foreign.bounds import Bounds
 from mcat.agents.policies.foreign.imported import ACTIVATIONS, ImportedPolicy, Scaling, layered
-from mcat.agents.policies.foreign.state_dicts import MAX_BYTES, Parts, read_saved
+from mcat.agents.policies.foreign.state_dicts import MAX_BYTES, ZipMembers, read_saved
 from mcat.errors import DataError, UsageError, printable, unknown
 from mcat.safe_io import StrPath, open_input, parse_json
 
@@ -101,7 +101,7 @@ def _read(path: StrPath) -> tuple[State, dict[str, Any]]:
         content = file.read(2 * MAX_BYTES + 1)
     if len(content) > 2 * MAX_BYTES:
         raise DataError(f"{path}: larger than {2 * MAX_BYTES:,} bytes, no small policy")
-    parts = Parts(content, path)
+    parts = ZipMembers(content, path)
     if "policy.pth" not in parts.names:
         return _state(read_saved(content, path), path), {}
     notes = parse_json(parts.read("data"), path) if "data" in parts.names else {}
@@ -230,7 +230,7 @@ def _scaling(path: StrPath, size: int) -> Scaling:
         " np.savez(FILE, mean=env.obs_rms.mean, var=env.obs_rms.var, clip=env.clip_obs)"
     )
     try:
-        parts = Parts(content, path)
+        parts = ZipMembers(content, path)
     except DataError:
         raise DataError(how) from None
     arrays = {}

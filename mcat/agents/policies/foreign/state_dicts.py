@@ -47,7 +47,7 @@ class _Storage(NamedTuple):
     numbers: NDArray[Any]
 
 
-class Parts:
+class ZipMembers:
     """The members of a zip that may be damaged or made to harm.
 
     Raises:
@@ -87,7 +87,7 @@ def read_saved(content: bytes, path: StrPath) -> Any:
     Raises:
         DataError: if it is damaged, or holds anything else.
     """
-    parts = Parts(content, path)
+    parts = ZipMembers(content, path)
     pickles = [name for name in parts.names if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1:
         raise DataError(f"{path}: not a file of torch.save (1.6 or later)")
