@@ -12,6 +12,7 @@ import click
 
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
+    only_checked,
     out_option,
     overwrite_option,
     policy_name,
@@ -21,6 +22,7 @@ from mcat.commands.options import (
     seed_option,
     task_from,
     task_options,
+    there,
     translator_options,
     workers_option,
 )
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
         "mcat evaluate runs/halfcheetah-armature-fast-seed0 --out fast-seed0.json --resume",
     ),
 )
-@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.argument("run", required=False, type=click.Path(path_type=Path), callback=there)
 @group(
     "A run's policy",
     click.option("--split", type=click.Choice(["train", "test", "all"]),
@@ -158,6 +160,8 @@ def _evaluate_policy(
 
     require_actor(source_policy_name(policy, task), task, translator, source)
     require_room(task, episodes)
+    if only_checked():
+        return
     asked = partial(policy_request, task, policy, translator, source, episodes=episodes, seed=seed)
     outcomes = output.find(asked)
     latencies: list[Latency | None] = []
@@ -196,6 +200,8 @@ def _evaluate_run(
     from mcat.commands.evaluations import Outcome, run_request
 
     read_record(folder)  # refuses what is not a run before anything heavy is imported
+    if only_checked():
+        return
     if video is not None:
         from mcat.envs import backend
         from mcat.safe_io import ensure_writable_output

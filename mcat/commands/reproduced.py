@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,9 +58,9 @@ def reproduce_runs(
     folder = ((work or RUNS_FOLDER) / experiment.plan).absolute()
     finished = True
     if start:
-        made = _planned(experiment, wishes, folder)
-        _tell_budget(experiment, made)
-        states = get_done(made, LocalEngine(made, jobs), quiet=quiet)
+        with _planned(experiment, wishes, folder) as made:
+            _tell_budget(experiment, made)
+            states = get_done(made, LocalEngine(made, jobs), quiet=quiet)
         finished = all(state.state == "done" for state in states)
     else:
         made = _there(folder, name)
@@ -78,7 +79,7 @@ def _as_options(wishes: Wishes) -> list[str]:
     return [*rows, *(text.replace("=", " ") for text in wishes.settings()), *seeds]
 
 
-def _planned(experiment: Experiment, wishes: Wishes, folder: Path) -> Sweep:
+def _planned(experiment: Experiment, wishes: Wishes, folder: Path) -> AbstractContextManager[Sweep]:
     """The sweep of an experiment, with what was asked for changed in its plan."""
     from mcat.agents.meta.config import PRESETS
     from mcat.commands.sweep import created

@@ -10,7 +10,9 @@ import click
 
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
+    log_names,
     map_name,
+    only_checked,
     out_option,
     overwrite_option,
     policy_name,
@@ -40,11 +42,11 @@ if TYPE_CHECKING:
 )
 @group(
     "Logs",
-    click.option("--src", "sources", multiple=True, metavar="FILE",
+    click.option("--src", "sources", multiple=True, metavar="FILE", callback=log_names,
                  help="Log of the machine that has a good policy; may be repeated."),
-    click.option("--tgt", "targets", multiple=True, metavar="FILE",
+    click.option("--tgt", "targets", multiple=True, metavar="FILE", callback=log_names,
                  help="Log of the changed machine; may be repeated."),
-    click.option("--task", "tasks", multiple=True, metavar="FILE",
+    click.option("--task", "tasks", multiple=True, metavar="FILE", callback=log_names,
                  help="In place of both: logs of several machines; the translator then goes from "
                  "any to any. Logs of one task are one machine."),
 )  # fmt: skip
@@ -111,13 +113,17 @@ def translate(
         "stopped: a translation keeps nothing before its end (an earlier result stays as it was);"
         " the same command starts anew"
     ):
-        from mcat.reports.translation.page import PAGE_FILE, write_page
         from mcat.transfer.config import TransferConfig
+
+        config = TransferConfig(map=map_name, alternatives=not no_alternatives, **options)
+        if only_checked():
+            return
+        from mcat.reports.translation.page import PAGE_FILE, write_page
         from mcat.transfer.run import default_folder
         from mcat.transfer.run import translate as run
 
         result = run(
-            TransferConfig(map=map_name, alternatives=not no_alternatives, **options),
+            config,
             out,
             resume=resume,
             overwrite=overwrite,

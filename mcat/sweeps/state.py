@@ -13,10 +13,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from mcat.agents.runs.record import RESULT_FILE
-from mcat.leases import is_held, lease_of
+from mcat.leases import is_held, lease_of, start_of
 from mcat.sweeps.endings import Ending, read_ending
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import FILES, PlannedRun
@@ -31,6 +31,7 @@ class Holder:
     """Who runs it, as its lock says."""
 
     pid: int = 0
+    start: int = 0  # when it began, as numbers of processes are used again
     host: str = ""
     cores: tuple[int, ...] = ()
 
@@ -38,6 +39,11 @@ class Holder:
     def here(self) -> bool:
         """Whether it is a process of this machine."""
         return self.host == socket.gethostname() and self.pid > 0
+
+    @property
+    def lives(self) -> bool:
+        """Whether it is one, and can be seen to be alive."""
+        return self.here and bool(self.start) and start_of(self.pid) == self.start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +106,7 @@ def _look_at(
     if run.name in made:
         ending = read_ending(sweep, run) if detailed else None
         return RunState(run=run, state="done", ending=ending, **progress)
-    holder = holder_of(sweep.lock(run))
+    holder = holder_of(sweep, run)
     if holder is not None:
         return RunState(run=run, state="running", holder=holder, **progress)
     ending = read_ending(sweep, run)
@@ -126,32 +132,53 @@ def is_made(sweep: Sweep, run: PlannedRun) -> bool:
         return False
 
 
-def holder_of(lock: Path) -> Holder | None:
-    """Who holds a lock; None if nobody does."""
+def holder_of(sweep: Sweep, run: PlannedRun) -> Holder | None:
+    """Who runs it; None if nobody does.
+
+    Its lock tells. Where a file system has none, its process does, if it is of this machine, or the
+    lease that the run itself holds as soon as it works.
+    """
     try:
-        file = lock.open("rb")
+        with open(sweep.lock(run), "rb") as file:
+            holder = _holder(file.read(4096))
+            held = _is_held(file)
     except OSError:
         return None
-    with file:
-        holder = _holder(file.read(4096))
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return holder
-        except OSError:  # no locks there: a lease, or a process that is known to live
-            held = is_held(lease_of(lock)) or (holder.here and _lives(holder.pid))
-            return holder if held else None
-    return None
+    if held is None:
+        held = holder.lives or any(map(is_locked, sweep.own_locks(run)))
+    return holder if held else None
 
 
-def _lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds a lock of mcat's, or its lease where there are no locks."""
+    try:
+        with open(lock, "rb") as file:
+            held = _is_held(file)
+    except OSError:
+        return False
+    return is_held(lease_of(lock)) if held is None else held
+
+
+def _is_held(lock: BinaryIO) -> bool | None:
+    """Whether an open lock is held; None if the file system has none."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
 
 
 def _holder(content: bytes) -> Holder:
     with suppress(ValueError, TypeError, KeyError):
         said = json.loads(content)
-        return Holder(pid=int(said["pid"]), host=str(said["host"]), cores=tuple(said["cores"]))
+        return Holder(
+            pid=int(said["pid"]),
+            start=int(said.get("start") or 0),
+            host=str(said["host"]),
+            cores=tuple(said["cores"]),
+        )
     return Holder()
 
 

@@ -37,7 +37,7 @@ def planned(name: str, *lines: str, variant: str = "all", needs: tuple[str, ...]
     """A run that does those lines of Python and then is done."""
     return PlannedRun(
         name=name, variant=variant, command="train", arguments=lines, out=f"runs/{name}",
-        steps=10, needs=needs, config={"family": "toy", "seed": 0},
+        steps=10, needs=needs, of="toy", config={"family": "toy", "seed": 0},
     )  # fmt: skip
 
 

@@ -151,10 +151,12 @@ def test_the_table_has_the_papers_number_and_the_steps_in_each_row():
 def test_intervals_cover_all_families_and_each():
     rows = intervals_section(Comparison(runs=tuple(compared({"MCAT": 1, "half": 0.5})))).rows
     assert [row[:3] for row in rows[1:3]] == [
-        ("all families", "MCAT", "1.10"),
-        ("all families", "half", "0.55"),
+        ("all families", "MCAT", "1.00"),
+        ("all families", "half", "0.50"),
     ]
-    assert rows[3] == ("ant-cripple", "MCAT", "1.10", "1.00 to 1.20", "3")
+    assert rows[3] == ("ant-cripple", "MCAT", "1.00", "0.91 to 1.09", "3")
+    rows = intervals_section(Comparison(runs=tuple(compared({"MCAT": 1})))).rows
+    assert rows[2] == ("ant-cripple", "MCAT", "1.10", "1.00 to 1.20", "3")  # in the paper's unit
     partly = [*compared({"MCAT": 1}), made_up("new", 0, [1, 2])]
     rows = intervals_section(Comparison(runs=tuple(partly))).rows
     assert [row[1] for row in rows[1:]] == ["MCAT", "MCAT", "new", "MCAT"]
@@ -194,17 +196,18 @@ def test_failures_and_what_is_missing_are_told():
         made_up("x", 0, [1, 2]),
         made_up("x", 1, [1], steps=(100,), state="running", folder="late"),
         made_up("x", 2, [], steps=(), folder="new", state="running"),
-        made_up("x", 3, [], steps=(), state="waiting"),
+        made_up("x", 3, [1], steps=(100,), state="waiting", folder="stopped"),
         made_up("x", 0, [1], steps=(100,), folder="again"),
         made_up("x", 4, [1], steps=(100,), state="diverged", failure="losses are no numbers",
                 attempts=2, folder="lost"),
     )  # fmt: skip
     comparison = Comparison(runs=runs)
     assert list(notes(comparison)) == [
-        "1 of 6 runs have not started.",
+        "1 of 6 runs were stopped and wait to go on.",
         "again is left out: another run of x, ant-cripple, seed 0 came further.",
         "late has come to 100 of 200 steps and is left out.",
         "new is not evaluated yet and left out.",
+        "stopped has come to 100 of 200 steps and is left out.",
     ]
     assert failures_section(comparison).rows[1:] == [
         ("lost", "x", "4", "diverged", "100", "2", "losses are no numbers")
