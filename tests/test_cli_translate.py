@@ -270,7 +270,7 @@ BAD_CALLS = [
     (f"{PAIR} --map mirror-x --reward-aware", 2, "--reward-aware goes with"),
     (f"{PAIR} --transfer-loss l2", 2, "'l2' is not one of 'l1', 'nll'"),
     (f"{PAIR} --method cycle --transfer-loss nll", 2, "--transfer-loss is of H"),
-    ("translate --src cheetah0.1.h5 --tgt missing.h5", 66, "missing.h5 does not exist"),
+    ("translate --src cheetah0.1.h5 --tgt missing.h5", 66, "missing.h5 is not there"),
     ("translate --src cheetah0.1.h5 --tgt damaged.h5", 65, "damaged.h5: damaged"),
     ("translate --src cheetah0.1.h5 --tgt nan.csv", 65, "nan.csv"),
     ("translate --src cheetah0.1.h5 --tgt cheetah0.1.h5", 65, "hold the same transitions"),

@@ -32,7 +32,7 @@ def log_names(
     """Paths that lead to something, or ids of Minari, which end in the number of a version."""
     for name in value:
         if not Path(name).exists() and not re.search(r"-v\d+$", name):
-            raise MissingInputError(f"{name} does not exist: name a file, a Minari folder or id")
+            raise MissingInputError(f"{name} is not there: name a file, a Minari folder or id")
     return value
 
 

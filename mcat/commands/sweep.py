@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from mcat.sweeps.runs import PlannedRun
     from mcat.sweeps.state import RunState
 
-# CPU seconds of one environment step on one core of 2.5 GHz or so; docs/sweep.md says how
-# they were measured.
-STEP_SECONDS = {"fast": 0.0071, "cpu": 0.02, "smoke": 0.0004}
-
 
 @click.group()
 def sweep() -> None:
@@ -266,16 +262,15 @@ def _states(runs: Sequence[PlannedRun], folder: Path) -> dict[str, str]:
 
 def _cost(runs: Sequence[PlannedRun], states: dict[str, str], cpus: int) -> str:
     """What the runs that are not done will take, as far as that was measured."""
+    from mcat.sweeps.cost import cost_of
+
     to_do = [run for run in runs if states.get(run.name) != "done"]
-    seconds = [
-        run.steps * STEP_SECONDS[preset] * cpus
-        for run in to_do
-        if run.steps is not None and (preset := run.config.get("preset")) in STEP_SECONDS
-    ]
     text = f"{counted(len(runs), 'run')}, {len(to_do)} to do"
-    if not seconds:
+    cost = cost_of(to_do, cpus)
+    if not cost.core_hours:
         return text
-    return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweep.md)"
+    unknown = f", and {counted(cost.unknown, 'run')} that nobody measured" * bool(cost.unknown)
+    return f"{text}: about {cost.core_hours:,.1f} core-hours{unknown} (docs/sweep.md)"
 
 
 for _command in (

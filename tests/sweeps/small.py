@@ -26,6 +26,7 @@ SCRIPT = textwrap.dedent(
         os._exit(75)
     signal.signal(signal.SIGTERM, stopped)
     (out / "affinity").write_text(json.dumps(sorted(os.sched_getaffinity(0))))
+    (out / "threads").write_text(os.environ["OMP_NUM_THREADS"])
     for line in sys.argv[3:]:
         exec(line)
     (out / "result.json").write_text(json.dumps({"step": 10}))

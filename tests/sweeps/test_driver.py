@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import json
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
 import time
 
 import pytest
 
-from mcat.errors import CannotCreateError, MissingInputError
+from mcat.errors import MissingInputError
 from mcat.interrupts import Interrupts, StoppedError
 from mcat.sweeps import endings
 from mcat.sweeps.attempt import Attempt
@@ -21,6 +25,7 @@ from mcat.sweeps.folder import open_sweep
 from mcat.sweeps.local import LocalEngine
 from mcat.sweeps.runs import PlannedRun
 from mcat.sweeps.state import holder_of, look
+from mcat.workplaces import BusyError
 from tests.sweeps.small import as_script, planned, small_sweep, tries, wait_for
 
 
@@ -56,6 +61,15 @@ def test_no_more_at_once_than_asked_for_each_on_a_core_of_its_own(tmp_path):
     if len(os.sched_getaffinity(0)) > 1:
         assert all(len(cores) == 1 for cores in own)
         assert len({cores[0] for cores in own}) == 2
+
+
+def test_one_number_of_cpus_is_cores_and_threads(tmp_path):
+    run = planned("r")
+    sweep = small_sweep(tmp_path, run, cpus=2)
+    drive(sweep, 1)
+    cores = json.loads((sweep.out(run) / "affinity").read_text())
+    assert len(cores) == min(2, len(os.sched_getaffinity(0)))
+    assert (sweep.out(run) / "threads").read_text() == "2"
 
 
 def test_looking_takes_a_small_share_however_many_runs_there_are(tmp_path):
@@ -202,16 +216,131 @@ def test_runs_outlive_a_killed_driver_and_the_next_one_adopts_them(tmp_path):
     assert [tries(sweep, run) for run in runs] == [1] * 3
 
 
-def test_of_three_drivers_one_drives(tmp_path):
-    run = planned("r", "time.sleep(1)")
-    sweep = small_sweep(tmp_path, run)
-    first = forked(sweep.folder)
-    wait_for(lambda: look(sweep)[0].state == "running")
-    for _ in range(2):
-        with pytest.raises(CannotCreateError, match=r"sweep .* is being written by another"):
-            drive(sweep)
-    first.join(20)
+def _drive_when_all_are_there(folder, together, codes):
+    together.wait()
+    try:
+        drive(open_sweep(folder), jobs=2)
+        codes.put(0)
+    except BusyError as error:
+        codes.put(error.exit_code)
+
+
+def test_of_three_drivers_at_once_one_drives(tmp_path):
+    runs = [planned(f"r{n}", "time.sleep(1)") for n in range(3)]
+    sweep = small_sweep(tmp_path, *runs)
+    context = multiprocessing.get_context("fork")
+    together, codes = context.Barrier(3), context.Queue()
+    drivers = [
+        context.Process(target=_drive_when_all_are_there, args=(tmp_path, together, codes))
+        for _ in range(3)
+    ]
+    for driver in drivers:
+        driver.start()
+    assert sorted(codes.get(timeout=60) for _ in drivers) == [0, 73, 73]
+    for driver in drivers:
+        driver.join(20)
+    assert [tries(sweep, run) for run in runs] == [1] * 3
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_runs_go_on(tmp_path):
+    go = tmp_path / "go"
+    stubborn = "signal.signal(signal.SIGTERM, lambda *_: (out / 'asked').touch())"
+    slow = f"[time.sleep(0.02) for _ in range(2000) if not os.path.exists({str(go)!r})]"
+    run = planned("r", stubborn, "(out / 'ready').touch()", slow)
+    sweep = small_sweep(tmp_path / "s", run)
+    driver = forked(sweep.folder)
+    wait_for(lambda: (sweep.out(run) / "ready").exists())
+    os.kill(driver.pid, signal.SIGINT)
+    wait_for(lambda: (sweep.out(run) / "asked").exists())
+    assert driver.is_alive()  # it waits for the run to save
+    os.kill(driver.pid, signal.SIGINT)
+    driver.join(20)
+    assert driver.exitcode == 1
+    assert look(sweep)[0].state == "running"
+    go.touch()
+    wait_for(lambda: look(sweep)[0].state == "done")
     assert tries(sweep, run) == 1
+
+
+MARK = "(out / 'failure.json').write_text(json.dumps({'code': 4, 'line': 'loss is NaN'}))"
+
+
+def test_an_adopted_run_that_diverges_is_not_run_again(tmp_path):
+    go = tmp_path / "go"
+    slow = f"[time.sleep(0.02) for _ in range(2000) if not os.path.exists({str(go)!r})]"
+    run = planned("r", slow, MARK, "sys.exit(4)")
+    sweep = small_sweep(tmp_path / "s", run)
+    first = forked(sweep.folder)
+    wait_for(lambda: tries(sweep, run) == 1)
+    os.kill(first.pid, signal.SIGKILL)
+    first.join()
+    go.touch()
+    state = drive(sweep)["r"]
+    assert (state.state, state.ending.code, state.ending.line) == ("diverged", 4, "loss is NaN")
+    assert (tries(sweep, run), state.ending.attempts) == (1, 1)
+
+
+def test_a_run_whose_disk_has_no_room_for_its_lock_is_tried_again(tmp_path, monkeypatch):
+    run = planned("r")
+    sweep = small_sweep(tmp_path, run, retries=1)
+    shutil.rmtree(tmp_path / "logs")
+    (tmp_path / "logs").write_text("")  # no log can be opened
+    monkeypatch.setattr("mcat.safe_io._REFUSED", set())
+    state = drive(sweep)["r"]
+    assert (state.state, state.ending.code, state.ending.attempts) == ("failed", 74, 2)
+    assert "cannot write" in state.ending.line
+    assert tries(sweep, run) == 0
+
+
+def test_a_lock_that_cannot_say_who_holds_it_is_held_all_the_same(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    run = planned("r", "time.sleep(30)")
+    sweep = small_sweep(tmp_path, run)
+    attempt = Attempt(sweep, run)
+    assert look(sweep)[0].state == "running"
+    attempt.process.kill()
+    attempt.process.wait()
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 400 kB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    line = ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)]
+    if os.geteuid() or shutil.which("mount") is None:
+        pytest.skip("a small file system of one's own needs root and mount")
+    mounted = subprocess.run(line, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_on_a_full_disk_the_driver_lives_and_comes_back_to_its_runs(small_disk):
+    runs = [planned(f"r{n}") for n in range(2)]
+    sweep = small_sweep(small_disk / "s", *runs, retries=9)
+    filler, noted = small_disk / "filler", []
+
+    def fill_then_free(states):
+        if not noted and not filler.exists():
+            with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                while file.write(b"x" * 512):
+                    pass
+        seen = [ending.killed for run in runs if (ending := read_ending(sweep, run)) is not None]
+        if len(seen) == 2 and min(seen) >= 2 and not noted:
+            noted.append([sweep.ending(run).exists() for run in runs])
+            filler.unlink()
+
+    states = drive(sweep, watch=fill_then_free)
+    assert noted == [[False, False]]  # they were known to the driver alone
+    assert [states[run.name].state for run in runs] == ["done"] * 2
+    again = open_sweep(sweep.folder)
+    assert all(read_ending(again, run).attempts >= 3 for run in runs)
+    assert not sweep.unwritten
 
 
 def test_a_signal_stops_runs_well_and_the_next_drive_goes_on(tmp_path):
