@@ -42,9 +42,9 @@ def planned(name: str, *lines: str, variant: str = "all", needs: tuple[str, ...]
     )  # fmt: skip
 
 
-def small_sweep(folder: Path, *runs: PlannedRun, **resources: object) -> Sweep:
+def small_sweep(folder: Path, *runs: PlannedRun, about: str = "", **resources: object) -> Sweep:
     """A sweep of such runs."""
-    plan = plan_of({"name": "small", "resources": resources})
+    plan = plan_of({"name": "small", "about": about, "resources": resources})
     return create_sweep(plan, "", runs, folder)
 
 
