@@ -9,7 +9,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,9 @@ from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import FILES, PlannedRun
 
 State = Literal["done", "running", "queued", "waiting", "blocked", "stopped", "failed", "diverged"]
+Result = dict[str, Any]  # what result.json says; empty of a command that makes a file
 _SHOWN = ("eval/test", "eval/train", "eval/return")  # the first that a table has
+_EARNED = ("test_return", "train_return", "mean_return")  # and that a result has
 STALLED = 5.0  # times as long without a new row as a row takes
 
 
@@ -80,8 +82,8 @@ def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
     known: dict[str, State] = {}
     marks = sweep.folder / "stops"  # a copy of a sweep's results has none
     stops = set(os.listdir(marks)) if marks.is_dir() else set()
-    made = {run.name for run in sweep.runs if is_made(sweep, run)}
-    made |= _unneeded(sweep, made)
+    made = {run.name: result for run in sweep.runs if (result := _made(sweep, run)) is not None}
+    made = {name: {} for name in _unneeded(sweep, made)} | made
     for run in sweep.runs:
         state = _look_at(sweep, run, known, made, run.name in stops, detailed)
         known[run.name] = state.state
@@ -99,10 +101,12 @@ def _unneeded(sweep: Sweep, made: Collection[str]) -> set[str]:
 
 
 def _look_at(
-    sweep: Sweep, run: PlannedRun, known: dict[str, State], made: Collection[str], stop: bool,
+    sweep: Sweep, run: PlannedRun, known: dict[str, State], made: Mapping[str, Result], stop: bool,
     detailed: bool,
 ) -> RunState:  # fmt: skip
-    progress = _progress(sweep.out(run)) if detailed and run.steps is not None else {}
+    progress: dict[str, Any] = {}
+    if detailed and run.steps is not None:
+        progress = _outcome(made.get(run.name, {})) or _progress(sweep.out(run))
     if run.name in made:
         ending = read_ending(sweep, run) if detailed else None
         return RunState(run=run, state="done", ending=ending, **progress)
@@ -122,14 +126,29 @@ def _look_at(
 
 def is_made(sweep: Sweep, run: PlannedRun) -> bool:
     """Whether it has made what it should: the last file that it writes is there."""
+    return _made(sweep, run) is not None
+
+
+def _made(sweep: Sweep, run: PlannedRun) -> Result | None:
+    """What a run says of itself that has made what it should; None of others."""
     out = sweep.out(run)
     if run.command in FILES:
-        return out.is_file()
+        return {} if out.is_file() else None
     try:
         result = json.loads((out / RESULT_FILE).read_bytes())
-        return run.steps is None or int(result["step"]) >= run.steps
+        enough = run.steps is None or int(result["step"]) >= run.steps
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
+    return dict(result) if enough else None
+
+
+def _outcome(result: Result) -> dict[str, Any]:
+    """What `_progress` would say of a run that is done; empty if its result does not tell."""
+    earned = next((result[name] for name in _EARNED if result.get(name) is not None), None)
+    if earned is None or "seconds" not in result:
+        return {}
+    numbers = {"seconds": result["seconds"], "test": earned}
+    return {"step": int(result["step"]), **{k: _number(str(v)) for k, v in numbers.items()}}
 
 
 def holder_of(sweep: Sweep, run: PlannedRun) -> Holder | None:

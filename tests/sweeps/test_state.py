@@ -34,6 +34,16 @@ def test_progress_is_read_from_the_end_of_the_table(tmp_path):
     assert counts([a, b, c]) == {"waiting": 2, "done": 1}
 
 
+def test_what_is_done_is_told_by_its_result_alone(tmp_path):
+    sweep = small_sweep(tmp_path, planned("a"))
+    write_run(tmp_path / "runs" / "a", step=10, done=True)
+    result = {"step": 10, "seconds": 7.5, "train_return": 1.0, "test_return": 2.5}
+    (tmp_path / "runs" / "a" / "result.json").write_text(json.dumps(result))
+    (tmp_path / "runs" / "a" / "metrics.csv").unlink()
+    (state,) = look(sweep)
+    assert (state.state, state.step, state.seconds, state.test) == ("done", 10, 7.5, 2.5)
+
+
 def test_a_run_with_fewer_steps_than_wanted_is_not_done(tmp_path):
     run = planned("a")
     sweep = small_sweep(tmp_path, run)
