@@ -89,7 +89,7 @@ def two_nodes(monkeypatch):
 
 @pytest.mark.slow
 @needs_ray
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_run_whose_node_dies_goes_on_elsewhere_equal_to_the_bit(two_nodes, tmp_path):
     from mcat.sweeps.on_ray import RayEngine
     from tests.sweeps.test_real_runs import METATRAIN, contents, finish

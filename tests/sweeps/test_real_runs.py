@@ -81,7 +81,7 @@ def contents(folder):
 
 
 def finish(folder):
-    assert command(folder).wait(250) == 0
+    assert command(folder).wait(600) == 0
     states = look(open_sweep(folder / "sweep"))
     assert {state.state for state in states} == {"done"}
     return contents(folder)
