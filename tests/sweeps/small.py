@@ -8,7 +8,10 @@ import textwrap
 import time
 from pathlib import Path
 
+from mcat.interrupts import Interrupts
+from mcat.sweeps.driver import Driver, driven
 from mcat.sweeps.folder import Sweep, create_sweep
+from mcat.sweeps.local import LocalEngine
 from mcat.sweeps.plan import plan_of
 from mcat.sweeps.runs import PlannedRun
 
@@ -51,6 +54,12 @@ def small_sweep(folder: Path, *runs: PlannedRun, about: str = "", **resources: o
 def as_script(run: PlannedRun, folder: Path, cpus: int) -> list[str]:
     """In place of `PlannedRun.command_line`."""
     return [sys.executable, "-c", SCRIPT, str(folder / run.out), str(cpus), *run.arguments]
+
+
+def drive(sweep, jobs=2, watch=lambda states: None):
+    """Gets them done; their states by name."""
+    with driven(sweep.folder), Interrupts() as stop:
+        return {s.run.name: s for s in Driver(sweep, LocalEngine(sweep, jobs), watch).drive(stop)}
 
 
 def tries(sweep: Sweep, run: PlannedRun) -> int:
