@@ -73,8 +73,8 @@ def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions) -> str:
             f"cd {shlex.quote(os.getcwd())}",
             f"srun --cpus-per-task={resources.cpus} {shlex.join(attempt)}",
             "code=$?",
-            "# 75: stopped and saved, or worth another attempt",
-            'if [ $code -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi',
+            "# 75: stopped and saved, or worth another attempt; 138: SIGUSR1 before it listened",
+            'if [ $code -eq 75 ] || [ $code -eq 138 ]; then scontrol requeue "$SLURM_JOB_ID"; fi',
             "exit $code",
             "",
         ]

@@ -72,7 +72,9 @@ def test_the_script_says_what_a_site_wants_to_know(tmp_path):
     }
     assert lines[14].startswith("srun --cpus-per-task=3 ")
     assert lines[14].endswith(f"-m mcat sweep attempt {tmp_path} r0")
-    assert lines[-2] == 'if [ $code -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi'
+    assert lines[-2] == (
+        'if [ $code -eq 75 ] || [ $code -eq 138 ]; then scontrol requeue "$SLURM_JOB_ID"; fi'
+    )
 
 
 def test_what_is_missing_is_queued_once_after_its_inputs(tmp_path, cluster):
