@@ -232,7 +232,7 @@ def _is_held(path: Path, found: _Found) -> bool:
 
 def _is_alive(holder: _Holder) -> bool | None:
     """Whether a process of this machine is alive; None if the system hides it."""
-    start = _start_of(holder.pid)
+    start = start_of(holder.pid)
     if start is not None:
         return start == holder.start
     try:
@@ -244,7 +244,7 @@ def _is_alive(holder: _Holder) -> bool | None:
     return None
 
 
-def _start_of(pid: int) -> int | None:
+def start_of(pid: int) -> int | None:
     """When a process began, in ticks since its machine did; 0 if it has ended, None if unknown."""
     try:
         content = Path(f"/proc/{pid}/stat").read_bytes()
@@ -265,7 +265,7 @@ def _this_process() -> _Holder:
         boot=boot,
         space=space,
         pid=os.getpid(),
-        start=_start_of(os.getpid()) or 0,
+        start=start_of(os.getpid()) or 0,
         token=uuid.uuid4().hex,
     )
 

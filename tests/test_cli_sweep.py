@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import resource
 import subprocess
@@ -12,8 +13,12 @@ from dataclasses import replace
 import pytest
 
 from mcat.cli import run
+from mcat.commands.sweep_table import Watcher
 from mcat.sweeps.endings import write_ending
+from mcat.sweeps.folder import DRIVER_LOCK
 from mcat.sweeps.runs import PlannedRun
+from mcat.sweeps.state import RunState
+from mcat.workplaces import claimed
 from tests.reports.learning.run_folders import write_run as learned
 from tests.sweeps.small import as_script, planned, small_sweep, write_run
 
@@ -95,9 +100,71 @@ def test_mistakes_are_one_line(folder, capsys, line, code, words):
     assert list(folder.iterdir()) == []
 
 
+def test_a_refused_driver_changes_nothing_of_the_live_ones_plan(folder, capsys):
+    line = ["sweep", "submit", *SMOKE, "--name", "mine", "--print"]
+    assert run(line) == 0
+    made = folder / "sweeps" / "mine"
+    before = {path.name: path.read_bytes() for path in made.glob("plan*")}
+    assert len(before) == 3
+    with claimed(made / DRIVER_LOCK, "it"):
+        for command in ("run", "submit"):
+            assert run(["sweep", command, "mine", "--set", "steps=900", "--grid", "seed=7"]) == 73
+            assert "is being written by another process" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in made.glob("plan*")} == before
+
+
+def test_a_run_that_came_further_than_is_wanted_now_and_titles_of_one_line(folder, capsys):
+    one = planned("r0")
+    sweep = small_sweep(folder / "s", one)
+    write_run(sweep.out(one), step=12, done=True, steps=12)
+    assert run(["sweep", "status", "s", "--runs"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("sweep small: 1 run: 1 done\n")
+    assert " 12 " in said
+    assert "12/10" not in said
+
+
+class Terminal(io.StringIO):
+    """What takes itself for a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_states_are_a_live_table_on_a_terminal_and_lines_elsewhere(folder, monkeypatch):
+    runs = [planned("first", variant="a"), planned("second", variant="b")]
+    before = [
+        RunState(run=runs[0], state="running", step=5),
+        RunState(run=runs[1], state="waiting"),
+    ]
+    after = [RunState(run=runs[0], state="done", step=10), RunState(run=runs[1], state="running")]
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Watcher("sweep s") as watch:
+        watch(before)
+        shown = terminal.getvalue()
+        watch(after)
+    assert "sweep s: 2 runs: 1 running, 1 waiting" in shown
+    assert "5/10" in shown
+    assert "\x1b[" in terminal.getvalue()[len(shown) :]  # over what was shown before
+    plain = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", plain)
+    with Watcher("sweep s") as watch:
+        for states in (before, before, after):
+            watch(states)
+    assert plain.getvalue().splitlines() == [
+        "first: running",
+        "sweep s: 2 runs: 1 running, 1 waiting",
+        "first: done",
+        "second: running",
+    ]
+
+
 def test_status_of_five_hundred_runs_is_quick(folder):
-    """CPU time with the start of Python, printed for the record; five times that is a failure."""
-    runs = [planned(f"r{n}") for n in range(500)]
+    """CPU time with the start of Python, of runs with configs as large as real ones."""
+    config = {f"setting{n}": n / 3 for n in range(160)}
+    runs = [replace(planned(f"r{n}"), config=config) for n in range(500)]
     sweep = small_sweep(folder / "s", *runs)
     for run_ in runs:
         write_run(sweep.out(run_), step=10, done=True)
@@ -109,7 +176,7 @@ def test_status_of_five_hundred_runs_is_quick(folder):
     print(f"mcat sweep status of 500 runs: {took:.2f} CPU s")
     assert "500 runs: 500 done" in said.stdout
     assert not {"numpy", "gymnasium", "torch", "matplotlib"} & set(said.stdout.split())
-    assert took < 1
+    assert took < 0.4  # twice what is promised, for a busy machine that compiles what it imports
 
 
 @pytest.fixture
@@ -120,7 +187,7 @@ def compared(folder):
         for seed in range(3)
         for name in ("without", "with")
     ]
-    sweep = small_sweep(folder / "sweeps" / "small", *runs)
+    sweep = small_sweep(folder / "sweeps" / "small", *runs, about="A line about it.")
     for number, one in enumerate(runs[:-1]):
         gain = 100.0 * (one.variant == "with") + number
         earned = (5, 100.0, 50.0), (10, 300.0, 200.0 + gain)
@@ -139,6 +206,7 @@ def test_report_says_what_came_out_so_far(compared, folder, capsys):
     assert "“with”" in page
     assert "too few seeds" in page  # of one variant only two have come so far
     assert "4 of 6 planned runs are done (1 diverged, 1 waiting)." in page
+    assert "A line about it. 4 of 6" in page
     rows = list(csv.DictReader((compared.folder / "report" / "results.csv").open()))
     assert {row["state"] for row in rows} == {"done", "diverged"}
     assert len(rows) == 5 * 7  # five runs of five training and two test tasks
@@ -147,9 +215,12 @@ def test_report_says_what_came_out_so_far(compared, folder, capsys):
 
 
 def test_report_takes_folders_of_any_runs(compared, folder, capsys):
-    folders = [str(path) for path in sorted((compared.folder / "runs").iterdir())]
-    assert run(["sweep", "report", *folders]) == 0
-    assert (folder / "report" / "report.html").is_file()
+    folders = sorted((compared.folder / "runs").iterdir())
+    (folders[0] / "failure.json").write_text('{"code": 4, "line": "a loss is NaN"}')
+    assert run(["sweep", "report", *map(str, folders)]) == 0
+    assert "a loss is NaN" in (folder / "report" / "report.html").read_text()
+    rows = list(csv.DictReader((folder / "report" / "results.csv").open()))
+    assert [row["state"] for row in rows].count("diverged") == 7  # its tasks
 
 
 def test_report_refuses_what_has_nothing_to_say(folder, capsys):

@@ -4,9 +4,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
+
+from mcat.cli import cli
+from mcat.errors import MissingInputError
 
 ROOT = Path(__file__).parents[1]
 
@@ -22,6 +27,32 @@ def printed(name, folder, *arguments):
     assert done.returncode == 0, done.stderr
     assert not list(folder.iterdir()), "it leaves files behind"
     return done.stdout
+
+
+def test_the_commands_of_the_demo_are_understood(tmp_path, monkeypatch):
+    """`make demo` runs them; here only whether each option and value is one."""
+    monkeypatch.chdir(tmp_path)
+    found = []
+
+    def understand(words):
+        found.append(words[0])
+        command = cli
+        while isinstance(command, click.Group):
+            command = command.get_command(None, words.pop(0))
+        for _ in range(5):  # inputs that it misses are made
+            try:
+                command.make_context(command.name, list(words))
+                return 0
+            except MissingInputError as error:
+                Path(str(error).partition(" is not there")[0]).touch()
+        return 66
+
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    demo = import_module("demo")
+    monkeypatch.setattr(demo, "run", understand)
+    demo.main()
+    assert {"collect", "translate", "adapt", "metatrain", "sweep"} <= set(found)
+    assert found.count("sweep") == 2
 
 
 def test_own_robot(tmp_path):

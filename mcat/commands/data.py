@@ -13,6 +13,7 @@ import click
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
     given_parameters,
+    only_checked,
     out_option,
     overwrite_option,
     policy_name,
@@ -108,12 +109,15 @@ def collect(
         chosen = family(str(family_name))
         folder = out or Path()
         jobs = {folder / f"{t.label(chosen.varies[0])}.h5": t for t in chosen.split(split)}
-        with io_errors(folder, "write"):
-            folder.mkdir(parents=True, exist_ok=True)
 
     sigmas = _noise(noise)
     for task in jobs.values():  # a mediocre one may still have to be trained
         require_actor(None if policy == "mediocre" else policy, task, translator, source)
+    if only_checked():
+        return
+    if env is None:
+        with io_errors(folder, "write"):
+            folder.mkdir(parents=True, exist_ok=True)
 
     from mcat.datasets.collect import CollectConfig
     from mcat.datasets.collect import collect as run

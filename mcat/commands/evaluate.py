@@ -12,6 +12,7 @@ import click
 
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
+    only_checked,
     out_option,
     overwrite_option,
     policy_name,
@@ -21,6 +22,7 @@ from mcat.commands.options import (
     seed_option,
     task_from,
     task_options,
+    there,
     translator_options,
     workers_option,
 )
@@ -56,7 +58,7 @@ class _How(NamedTuple):
         "mcat evaluate runs/halfcheetah-armature-fast-seed0 --out fast-seed0.json --resume",
     ),
 )
-@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.argument("run", required=False, type=click.Path(path_type=Path), callback=there)
 @group(
     "A run's policy",
     click.option("--split", type=click.Choice(["train", "test", "all"]),
@@ -153,6 +155,8 @@ def _evaluate_policy(
 
     require_actor(source_policy_name(policy, task), task, translator, source)
     require_room(task, how.episodes)
+    if only_checked():
+        return
     asked = partial(
         policy_request, task, policy, translator, source, episodes=how.episodes, seed=how.seed
     )
@@ -180,6 +184,8 @@ def _evaluate_run(folder: Path, split: str, how: _How, *, best: bool, video: Pat
     from mcat.commands.evaluations import Outcome, run_request
 
     read_record(folder)  # refuses what is not a run before anything heavy is imported
+    if only_checked():
+        return
     if video is not None:
         from mcat.envs import backend
         from mcat.safe_io import ensure_writable_output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,16 @@ def there(context: click.Context, option: click.Parameter, value: Path | None) -
     return value
 
 
+def log_names(
+    context: click.Context, option: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Paths that lead to something, or ids of Minari, which end in the number of a version."""
+    for name in value:
+        if not Path(name).exists() and not re.search(r"-v\d+$", name):
+            raise MissingInputError(f"{name} is not there: name a file, a Minari folder or id")
+    return value
+
+
 def policy_name(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
     """A policy's name, or a path that leads to something."""
     if value is not None and value != "none":
@@ -42,6 +53,14 @@ def map_name(context: click.Context, option: click.Parameter, value: str | None)
         if value not in CORRESPONDENCES:
             raise no_name_or_file("map", value, CORRESPONDENCES)
     return value
+
+
+ONLY_CHECK = "mcat.only_check"
+
+
+def only_checked() -> bool:
+    """Whether a plan asks only if a command could begin; it has looked at all that is quick."""
+    return bool(click.get_current_context().meta.get(ONLY_CHECK))
 
 
 def _owners() -> dict[str, list[str]]:

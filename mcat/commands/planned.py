@@ -11,8 +11,10 @@ from typing import Any
 import click
 
 from mcat.commands import adapt, data, evaluate, metatrain, train, translate
+from mcat.commands.options import ONLY_CHECK
 from mcat.config import defaults_of
-from mcat.errors import UsageError, unknown
+from mcat.errors import MissingInputError, UsageError, unknown
+from mcat.sweeps.runs import NOT_YET_MADE
 
 _COMMANDS: Mapping[str, click.Command] = {
     "metatrain": metatrain.metatrain,
@@ -76,19 +78,27 @@ class Commands:
         said = io.StringIO()
         try:
             prefix = f"MCAT_{command.upper()}"
-            with entry.make_context(command, line, auto_envvar_prefix=prefix) as context:
-                if not prints:
-                    return {
-                        name: _plain(value)
-                        for name, value in context.params.items()
-                        if name not in _NO_CONFIG and value not in (None, False, ())
-                    }
-                with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
-                    entry.invoke(context)
+            with (
+                entry.make_context(command, line, auto_envvar_prefix=prefix) as context,
+                contextlib.redirect_stdout(said),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):
+                params = dict(context.params)
+                context.meta[ONLY_CHECK] = True
+                entry.invoke(context)
         except click.ClickException as error:
             raise UsageError(error.format_message().rstrip(".")) from None
-        config: dict[str, Any] = json.loads(said.getvalue())
-        return config
+        except MissingInputError as error:
+            if NOT_YET_MADE not in str(error):
+                raise
+        if prints:
+            config: dict[str, Any] = json.loads(said.getvalue())
+            return config
+        return {
+            name: _plain(value)
+            for name, value in params.items()
+            if name not in _NO_CONFIG and value not in (None, False, ())
+        }
 
     def defaults(self, command: str, config: Mapping[str, Any]) -> dict[str, Any]:
         """What settings of `config` are if nobody says otherwise, under dotted keys."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,9 @@ def reproduce_runs(
     finished = True
     if start:
         wanted = tuple(f"{key}={value}" for key, value in settings.items() if value is not None)
-        made = _planned(experiment, rows, seeds, wanted, folder)
-        _tell_budget(experiment, made)
-        states = get_done(made, LocalEngine(made, jobs), quiet=quiet)
+        with _planned(experiment, rows, seeds, wanted, folder) as made:
+            _tell_budget(experiment, made)
+            states = get_done(made, LocalEngine(made, jobs), quiet=quiet)
         finished = all(state.state == "done" for state in states)
         options = [f"row {family}" for family in rows] + [text.replace("=", " ") for text in wanted]
         options += [f"seeds {','.join(map(str, seeds))}"]
@@ -59,7 +60,7 @@ def reproduce_runs(
 def _planned(
     experiment: Experiment, rows: Sequence[str], seeds: Sequence[int], settings: tuple[str, ...],
     folder: Path,
-) -> Sweep:  # fmt: skip
+) -> AbstractContextManager[Sweep]:  # fmt: skip
     """The sweep of an experiment, with what was asked for changed in its plan."""
     from mcat.agents.meta.config import PRESETS
     from mcat.commands.sweep import created

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from mcat.sweeps.plan import Plan
     from mcat.sweeps.runs import PlannedRun
     from mcat.sweeps.state import RunState
-
-# CPU seconds of one environment step on one core of 2.5 GHz or so; docs/sweep.md says how
-# they were measured.
-STEP_SECONDS = {"fast": 0.0071, "cpu": 0.02, "smoke": 0.0004}
 
 
 @click.group()
@@ -141,15 +137,15 @@ def run(
 
     if address is not None and engine != "ray":
         raise UsageError("--address is that of a Ray cluster: add --engine ray")
-    made = created(**options)
-    starter: Engine
-    if engine == "ray":
-        from mcat.sweeps.on_ray import RayEngine
+    with created(**options) as made:
+        starter: Engine
+        if engine == "ray":
+            from mcat.sweeps.on_ray import RayEngine
 
-        starter = RayEngine(made, jobs, address)
-    else:
-        starter = LocalEngine(made, jobs)
-    states = get_done(made, starter, plain=plain or as_json)
+            starter = RayEngine(made, jobs, address)
+        else:
+            starter = LocalEngine(made, jobs)
+        states = get_done(made, starter, plain=plain or as_json)
     sweep_table.print_states(made, states, as_json=as_json)
     return 0 if all(state.state == "done" for state in states) else 1
 
@@ -174,7 +170,7 @@ def get_done(
     cls=Explained,
     examples=(
         "mcat sweep submit transfer --partition cpu --time 4:00:00",
-        "mcat sweep submit transfer --print              # the scripts, to be sent by yourself",
+        "mcat sweep submit transfer --print > send.sh    # to be sent by yourself: sh send.sh",
     ),
 )
 @plan_options
@@ -187,7 +183,8 @@ def get_done(
                  "(default: the plan's, 4:00:00)."),
     click.option("--sbatch", "more", multiple=True, metavar="--OPTION=VALUE",
                  help="Any other option of sbatch; may be repeated."),
-    click.option("--print", "only_print", is_flag=True, help="Print the scripts, send nothing."),
+    click.option("--print", "only_print", is_flag=True,
+                 help="Write the scripts, and print the lines that would send them."),
     json_option,
 )  # fmt: skip
 def submit(
@@ -197,17 +194,15 @@ def submit(
     """Hand the runs of a plan to Slurm and return; again, it sends only what is missing."""
     from mcat.sweeps import slurm
     from mcat.sweeps.driver import wanted_again
-    from mcat.sweeps.state import look
 
     wishes = slurm.SlurmOptions(partition=partition, account=account, time=limit, more=more)
-    made = created(**options)
-    if only_print:
-        for state in look(made, detailed=False):
-            if state.state not in ("done", "diverged"):
-                click.echo(slurm.script(made, state.run, wishes))
-        return
-    wanted_again(made)
-    jobs = slurm.submit(made, wishes)
+    with created(**options) as made:
+        wanted_again(made)
+        if only_print:
+            for line in slurm.lines_to_send(made, wishes):
+                click.echo(line)
+            return
+        jobs = slurm.submit(made, wishes)
     if as_json:
         click.echo(json.dumps(jobs, indent=2))
         return
@@ -228,7 +223,7 @@ def resolved(
     """The plan that `plan_options` describe, its text, its runs, and where they go."""
     from mcat.commands.planned import Commands
     from mcat.sweeps.earlier import with_earlier_names
-    from mcat.sweeps.plan_files import load_plan
+    from mcat.sweeps.plan_files import SWEEPS, folder_of, load_plan
     from mcat.sweeps.runs import resolve
 
     if plan is None and not (grid or variants):
@@ -238,17 +233,20 @@ def resolved(
     changes |= {} if kind is None else {"command": kind}
     changes |= {} if cpus is None else {"resources.cpus": cpus}
     chosen, text = load_plan(plan, settings=settings, grid=grid, variants=variants, changes=changes)
-    folder = out or (Path(plan) if plan and Path(plan).is_dir() else Path("sweeps") / chosen.name)
-    folder = folder.absolute()
+    folder = (out or (plan and folder_of(plan)) or SWEEPS / chosen.name).absolute()
     commands = Commands()
     return chosen, text, with_earlier_names(resolve(chosen, commands), folder, commands), folder
 
 
-def created(**options: Any) -> Sweep:
-    """The sweep that `plan_options` describe, in its folder."""
+@contextmanager
+def created(**options: Any) -> Iterator[Sweep]:
+    """The sweep that `plan_options` describe, in its folder, which nobody else drives meanwhile."""
+    from mcat.sweeps.driver import driven
     from mcat.sweeps.folder import create_sweep
 
-    return create_sweep(*resolved(**options))
+    plan, text, runs, folder = resolved(**options)
+    with driven(folder):
+        yield create_sweep(plan, text, runs, folder)
 
 
 def _states(runs: Sequence[PlannedRun], folder: Path) -> dict[str, str]:
@@ -264,16 +262,15 @@ def _states(runs: Sequence[PlannedRun], folder: Path) -> dict[str, str]:
 
 def _cost(runs: Sequence[PlannedRun], states: dict[str, str], cpus: int) -> str:
     """What the runs that are not done will take, as far as that was measured."""
+    from mcat.sweeps.cost import cost_of
+
     to_do = [run for run in runs if states.get(run.name) != "done"]
-    seconds = [
-        run.steps * STEP_SECONDS[preset] * cpus
-        for run in to_do
-        if run.steps is not None and (preset := run.config.get("preset")) in STEP_SECONDS
-    ]
     text = f"{counted(len(runs), 'run')}, {len(to_do)} to do"
-    if not seconds:
+    cost = cost_of(to_do, cpus)
+    if not cost.core_hours:
         return text
-    return f"{text}: about {sum(seconds) / 3600:,.1f} core-hours (docs/sweep.md)"
+    unknown = f", and {counted(cost.unknown, 'run')} that nobody measured" * bool(cost.unknown)
+    return f"{text}: about {cost.core_hours:,.1f} core-hours{unknown} (docs/sweep.md)"
 
 
 for _command in (

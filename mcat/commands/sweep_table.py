@@ -40,9 +40,7 @@ def variant_rows(states: Sequence[RunState]) -> list[tuple[str, ...]]:
     """One row for each variant and family, with how many of its runs are in each state."""
     groups: dict[tuple[str, str], list[RunState]] = {}
     for state in states:
-        config = state.run.config
-        what = str(config.get("family", config.get("env", state.run.command)))
-        groups.setdefault((state.run.variant or "(input)", what), []).append(state)
+        groups.setdefault((state.run.variant or "(input)", state.run.of), []).append(state)
     used = [state for state in ORDER if any(s.state == state for s in states)]
     rows: list[tuple[str, ...]] = [("variant", "of", *used, "latest test return")]
     for (variant, what), members in groups.items():
@@ -57,7 +55,9 @@ def run_rows(states: Sequence[RunState]) -> list[tuple[str, ...]]:
     """One row for each run."""
     rows: list[tuple[str, ...]] = [("run", "state", "steps", "left", "test", "where", "")]
     for state in states:
-        steps = "" if state.run.steps is None else f"{state.step:,}/{state.run.steps:,}"
+        wanted = state.run.steps
+        of = f"/{wanted:,}" if wanted is not None and state.step < wanted else ""
+        steps = "" if wanted is None else f"{state.step:,}{of}"
         where = f"{state.holder.host}:{state.holder.pid}" if state.holder else ""
         left = clock(state.left) if state.state == "running" else ""
         test = f"{state.test:,.0f}" if math.isfinite(state.test) else ""
@@ -129,8 +129,8 @@ def print_states(
     if as_json:
         click.echo(json.dumps(_for_scripts(states), indent=2))
         return
-    rows = run_rows(states) if each else variant_rows(states)
-    print_table(f"sweep {made.name}: {summary(states)}", rows)
+    click.echo(f"sweep {made.name}: {summary(states)}")  # no title, which is as narrow as its table
+    print_table("", run_rows(states) if each else variant_rows(states))
     failed = [s for s in states if s.state in ("failed", "diverged")]
     for state in failed if not each else ():
         line = "" if state.ending is None else f" (exit {state.ending.code}) {state.ending.line}"

@@ -194,7 +194,7 @@ def _write(
 
     about, progress = [], ""
     if sweep is not None:
-        progress = _progress(sweep)
+        progress = " ".join(filter(None, (sweep.about, _progress(sweep))))
         about = [("plan", str(sweep.folder / "plan.toml"))]
         about += [("planned by", str(sweep.made_by.get("command", "")))]
     title = "comparison" if sweep is None else sweep.name

@@ -10,7 +10,9 @@ import click
 
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
+    log_names,
     map_name,
+    only_checked,
     out_option,
     overwrite_option,
     policy_name,
@@ -78,11 +80,11 @@ WORTH = (
 )
 @group(
     "Logs",
-    click.option("--src", "sources", multiple=True, metavar="FILE",
+    click.option("--src", "sources", multiple=True, metavar="FILE", callback=log_names,
                  help="Log of the machine that has a good policy; may be repeated."),
-    click.option("--tgt", "targets", multiple=True, metavar="FILE",
+    click.option("--tgt", "targets", multiple=True, metavar="FILE", callback=log_names,
                  help="Log of the changed machine; may be repeated."),
-    click.option("--task", "tasks", multiple=True, metavar="FILE",
+    click.option("--task", "tasks", multiple=True, metavar="FILE", callback=log_names,
                  help="In place of both: logs of several machines; the translator then goes from "
                  "any to any. Logs of one task are one machine."),
 )  # fmt: skip
@@ -125,6 +127,8 @@ def translate(context: click.Context, /, **options: Any) -> None:
         config = _resolve(context)
         if options["printed"]:
             print_config(config.preset, _settings(config), as_json=options["as_json"])
+            return
+        if only_checked():
             return
         from mcat.reports.translation.page import PAGE_FILE, write_page
         from mcat.transfer.run import default_folder

@@ -10,14 +10,16 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from mcat.errors import StorageError
+from mcat.leases import start_of
 from mcat.safe_io import io_errors
 from mcat.sweeps.endings import Ending, write_ending
 from mcat.sweeps.folder import Sweep, open_sweep
 from mcat.sweeps.runs import PlannedRun
-from mcat.sweeps.state import holder_of, is_made
+from mcat.sweeps.state import holder_of, is_locked, is_made
 
 BUSY = 73
 POLL = 0.2  # seconds between two looks at a process
@@ -47,14 +49,33 @@ class Attempt:
         self.sweep, self.run, self.cores = sweep, run, tuple(cores)
         self._own_session = own_session
         self.process: subprocess.Popen[bytes] | None = None
-        lock = sweep.lock(run)
+        self._refused: StorageError | None = None  # by a disk that has no room for a lock or a log
+        try:
+            self._begin()
+        except StorageError as error:
+            self._refused = error
+
+    def _begin(self) -> None:
+        lock = self.sweep.lock(self.run)
         with io_errors(lock, "write"):
             descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
         try:
-            if _locked(descriptor):
+            if self._locked(descriptor):
                 self.process = self._start(descriptor)
         finally:
             os.close(descriptor)
+
+    def _locked(self, descriptor: int) -> bool:
+        """Whether the lock is ours; whoever looks at the states of runs holds it for a moment."""
+        for _ in range(10):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                time.sleep(0.05)
+            except OSError:  # no locks there: see `holder_of`
+                return holder_of(self.sweep, self.run) is None
+        return False
 
     def _start(self, lock: int) -> subprocess.Popen[bytes]:
         sweep, cpus = self.sweep, self.sweep.resources.cpus
@@ -73,25 +94,30 @@ class Attempt:
                 pass_fds=(lock,),
                 start_new_session=self._own_session,
             )
-        who = {"pid": process.pid, "host": socket.gethostname(), "cores": self.cores}
-        os.truncate(lock, 0)
-        os.pwrite(lock, json.dumps(who).encode(), 0)
+        who = {
+            "pid": process.pid,
+            "start": start_of(process.pid),
+            "host": socket.gethostname(),
+            "cores": self.cores,
+        }
+        with suppress(OSError):  # a full disk: that it is held is what counts
+            os.truncate(lock, 0)
+            os.pwrite(lock, json.dumps(who).encode(), 0)
         sweep.note("started", self.run, **who)
         return process
 
     def poll(self) -> Ending | None:
         """How it ended, noted for everybody; None while it runs."""
+        if self._refused is not None:
+            why = self._refused
+            return write_ending(self.sweep, self.run, why.exit_code, made=False, line=str(why))
         code = BUSY if self.process is None else self.process.poll()
         if code is None:
             return None
-        made, busy = is_made(self.sweep, self.run), self.process is None or self._is_busy()
+        # Somebody who was not sent by the sweep may work on what the run makes.
+        busy = self.process is None or any(map(is_locked, self.sweep.own_locks(self.run)))
+        made = is_made(self.sweep, self.run)
         return write_ending(self.sweep, self.run, code, made=made, busy=busy)
-
-    def _is_busy(self) -> bool:
-        """Whether somebody who was not sent by the sweep works on what the run makes."""
-        out = self.sweep.out(self.run)
-        locks = out / ".lock", out.with_name(f".{out.name}.part") / "lock"
-        return any(holder_of(lock) is not None for lock in locks)
 
     def stop(self) -> None:
         """Ask it to save and end."""
@@ -110,19 +136,6 @@ def _on_cores(cores: Sequence[int]) -> Iterator[None]:
     finally:
         if cores:
             os.sched_setaffinity(0, before)
-
-
-def _locked(descriptor: int) -> bool:
-    """Whether the lock is ours; whoever looks at the states of runs holds it for a moment too."""
-    for _ in range(10):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.05)
-        except OSError:
-            return True  # no locks there: the run's own claim decides
-    return False
 
 
 def attempt(folder: Path, name: str, asked_to_stop: Callable[[], bool] = lambda: False) -> Ending:

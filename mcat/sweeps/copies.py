@@ -10,7 +10,14 @@ from pathlib import Path
 from mcat.agents.runs.record import RESULT_FILE
 from mcat.errors import UsageError
 from mcat.safe_io import io_errors, new_file
-from mcat.sweeps.folder import DRIVER_LOCK, LOCK_FILE, PLAN_FILE, Sweep, open_sweep
+from mcat.sweeps.folder import (
+    CONFIGS_FILE,
+    DRIVER_LOCK,
+    LOCK_FILE,
+    PLAN_FILE,
+    Sweep,
+    open_sweep,
+)
 from mcat.sweeps.runs import FILES, PlannedRun
 from mcat.sweeps.state import look
 from mcat.workplaces import claimed
@@ -42,8 +49,9 @@ def copy_finished(sweep: Sweep, folder: Path) -> list[str]:
         raise UsageError(f"{folder} is of the sweep {there}, not {sweep.name}: choose another")
     driver = folder / DRIVER_LOCK
     with claimed(driver, str(folder)) if driver.is_file() else nullcontext():
-        for name in (PLAN_FILE, LOCK_FILE):
-            _copy(sweep.folder / name, folder / name)
+        for name in (PLAN_FILE, CONFIGS_FILE, LOCK_FILE):
+            if (sweep.folder / name).is_file():  # configs were not always apart
+                _copy(sweep.folder / name, folder / name)
         finished = [s.run for s in look(sweep, detailed=False) if s.state in ("done", "diverged")]
         return [run.name for run in finished if run.variant and _copy_run(sweep, run, folder)]
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Protocol
 
 from mcat.interrupts import Interrupts
+from mcat.safe_io import io_errors
 from mcat.sweeps.endings import Ending, forgive
 from mcat.sweeps.folder import DRIVER_LOCK, Sweep
 from mcat.sweeps.runs import PlannedRun
@@ -56,38 +58,36 @@ class Driver:
         self.spoiled: dict[str, str] = {}  # variants that a user's mistake has stopped, and why
 
     def drive(self, stop: Interrupts) -> list[RunState]:
-        """Run to the end; returns the last states.
+        """Run to the end, `driven` by nobody else; returns the last states.
 
         Raises:
-            BusyError: if another driver has the sweep.
             StoppedError: if a signal came; runs were asked to save and end.
         """
-        with claimed(self.sweep.folder / DRIVER_LOCK, f"sweep {self.sweep.name}"):
-            wanted_again(self.sweep)
-            self.sweep.note("drive")
-            states: list[RunState] = []
-            looked, pause = 0.0, LOOK
-            while True:
-                ended = self.engine.ended()
-                for run, ending in ended:
-                    self._note_mistake(run, ending)
-                if stop.requested and not self.stopping:
-                    self._stop_all()
-                now = time.monotonic()
-                if ended or not states or now - looked >= pause:
-                    began = time.process_time()
-                    states, looked = look(self.sweep), now
-                    self.watch(states)
-                    pause = max(LOOK, (time.process_time() - began) / SHARE)
-                    self._heed_stops()
-                    if not self.stopping:
-                        self._start(states)
-                    if not self.engine.running() and not self._to_do(states):
-                        break
-                time.sleep(POLL)
-            if stop.requested:
-                raise stop.error(f"stopped: mcat sweep run {self.sweep.folder} goes on")
-            return states
+        wanted_again(self.sweep)
+        self.sweep.note("drive")
+        states: list[RunState] = []
+        looked, pause = 0.0, LOOK
+        while True:
+            ended = self.engine.ended()
+            for run, ending in ended:
+                self._note_mistake(run, ending)
+            if stop.requested and not self.stopping:
+                self._stop_all()
+            now = time.monotonic()
+            if ended or not states or now - looked >= pause:
+                began = time.process_time()
+                states, looked = look(self.sweep), now
+                self.watch(states)
+                pause = max(LOOK, (time.process_time() - began) / SHARE)
+                self._heed_stops()
+                if not self.stopping:
+                    self._start(states)
+                if not self.engine.running() and not self._to_do(states):
+                    break
+            time.sleep(POLL)
+        if stop.requested:
+            raise stop.error(f"stopped: mcat sweep run {self.sweep.folder} goes on")
+        return states
 
     def _start(self, states: Sequence[RunState]) -> None:
         own = {run.name for run in self.engine.running()}
@@ -131,6 +131,19 @@ class Driver:
         for state in look(self.sweep, detailed=False):
             if state.run not in own:
                 _terminate(state)
+
+
+@contextmanager
+def driven(folder: Path) -> Iterator[None]:
+    """Holds the folder of a sweep, made if it is not there: one process at a time changes its plan.
+
+    Raises:
+        BusyError: if another driver has it.
+    """
+    with io_errors(folder, "write"):
+        folder.mkdir(parents=True, exist_ok=True)
+    with claimed(folder / DRIVER_LOCK, f"sweep {folder}"):
+        yield
 
 
 def wanted_again(sweep: Sweep) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from mcat.config import completed
 from mcat.safe_io import dump_json
-from mcat.sweeps.folder import LOCK_FILE, open_sweep
+from mcat.sweeps.folder import LOCK_FILE, configs_of, open_sweep
 from mcat.sweeps.runs import COUNTING, Interpreter, PlannedRun
 from mcat.sweeps.state import is_made
 
@@ -33,7 +33,12 @@ def with_earlier_names(
         return list(runs)
     sweep = open_sweep(folder)
     now = {run.name for run in runs}
-    there = {_identity(run, run.needs, commands): run for run in sweep.runs if run.name not in now}
+    configs = configs_of(folder)
+    there = {
+        _identity(replace(run, config=configs[run.name]), run.needs, commands): run
+        for run in sweep.runs
+        if run.name not in now and run.name in configs
+    }
     earlier: dict[str, str] = {}  # names, by those of today
     found: list[PlannedRun] = []
     for run in runs:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from mcat.errors import DataError, printable
+from mcat.agents.runs.record import read_failure
+from mcat.errors import DataError, StorageError, printable
 from mcat.safe_io import is_file, read_json, write_json
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import PlannedRun
@@ -66,31 +68,55 @@ def kind_of(code: int, *, made: bool, busy: bool) -> Kind:
 
 def read_ending(sweep: Sweep, run: PlannedRun) -> Ending | None:
     """How the last attempt ended; None if none has, or its file is no ending."""
+    noted = _noted(sweep, run)
+    if noted is not None and noted.kind == "diverged":
+        return noted
+    lost = read_failure(sweep.out(run))  # as of a run whose driver was no more when it diverged
+    if lost is None:
+        return noted
+    return Ending(
+        kind="diverged", code=lost.code, line=lost.line, killed=0, time=time.time(),
+        attempts=1 + (noted.attempts if noted is not None else 0),
+    )  # fmt: skip
+
+
+def _noted(sweep: Sweep, run: PlannedRun) -> Ending | None:
+    """The ending that somebody saw and noted, on the disk or so far in memory only."""
+    if run.name in sweep.unwritten:
+        keep(sweep, run, sweep.unwritten[run.name])
+    if run.name in sweep.unwritten:
+        return sweep.unwritten[run.name]
     path = sweep.ending(run)
-    if not is_file(path):
-        return None
     try:
-        return Ending(**read_json(path))
+        return Ending(**read_json(path)) if is_file(path) else None
     except (DataError, TypeError):  # what it held is not worth a sweep: the run is tried again
         return None
 
 
+def keep(sweep: Sweep, run: PlannedRun, ending: Ending) -> None:
+    """Write an ending down; where the disk is full, remember it, and try again at the next look."""
+    sweep.unwritten[run.name] = ending
+    with suppress(StorageError):
+        write_json(sweep.ending(run), asdict(ending), overwrite=True)
+        del sweep.unwritten[run.name]
+
+
 def write_ending(
-    sweep: Sweep, run: PlannedRun, code: int, *, made: bool, busy: bool = False
+    sweep: Sweep, run: PlannedRun, code: int, *, made: bool, busy: bool = False, line: str = ""
 ) -> Ending:
-    """Note how an attempt ended; see `kind_of`."""
-    before = read_ending(sweep, run)
+    """Note how an attempt ended; see `kind_of`. Without a `line`, the last that the run said."""
+    before = _noted(sweep, run)
     kind = kind_of(code, made=made, busy=busy)
     killed = before.killed if before is not None else 0
     ending = Ending(
         kind=kind,
         code=code,
-        line=_last_line(sweep, run),
+        line=line or _last_line(sweep, run),
         killed=killed + (kind == "killed"),
         time=time.time(),
         attempts=1 + (before.attempts if before is not None else 0),
     )
-    write_json(sweep.ending(run), asdict(ending), overwrite=True)
+    keep(sweep, run, ending)
     more: dict[str, Any] = {} if kind == "done" else {"line": ending.line}
     sweep.note(kind, run, code=code, **more)
     return ending
@@ -100,8 +126,7 @@ def forgive(sweep: Sweep, run: PlannedRun) -> None:
     """Forget failures that another attempt may mend; one that diverged would do so again."""
     ending = read_ending(sweep, run)
     if ending is not None and ending.kind in ("mistake", "killed", "busy"):
-        fresh = {**asdict(ending), "kind": "stopped", "killed": 0, "time": 0.0}
-        write_json(sweep.ending(run), fresh, overwrite=True)
+        keep(sweep, run, replace(ending, kind="stopped", killed=0, time=0.0))
 
 
 def _last_line(sweep: Sweep, run: PlannedRun) -> str:

@@ -1,7 +1,8 @@
 """The folder of a sweep: what it is made of, and where everything about a run lies.
 
 plan.toml        as it was given
-plan.lock.json   every run, resolved
+plan.lock.json   every run: its command line, its folder, what it needs
+plan.configs.json  what each command makes of that
 runs/, inputs/   what the runs make: ordinary folders of runs, and files
 logs/            what each run said
 endings/         how the last attempt at each run ended
@@ -18,18 +19,22 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcat.config import from_json, to_json
 from mcat.errors import DataError, MissingInputError
 from mcat.formats import require_format, stamp
-from mcat.safe_io import io_errors, new_file, read_json, write_json
+from mcat.safe_io import io_errors, is_file, new_file, read_json, write_json
 from mcat.sweeps.plan import Plan, Resources
 from mcat.sweeps.runs import PlannedRun
 
-PLAN_FILE, LOCK_FILE, FORMAT = "plan.toml", "plan.lock.json", 1
+if TYPE_CHECKING:
+    from mcat.sweeps.endings import Ending
+
+PLAN_FILE, LOCK_FILE, FORMAT = "plan.toml", "plan.lock.json", 2
+CONFIGS_FILE = "plan.configs.json"  # apart, as it is ten times as long and seldom read
 DRIVER_LOCK = ".driver.lock"  # held by whoever drives the sweep
 _FOLDERS = ("runs", "inputs", "logs", "endings", "locks", "stops")
 
@@ -43,6 +48,9 @@ class Sweep:
     runs: tuple[PlannedRun, ...]
     resources: Resources
     made_by: dict[str, Any]
+    about: str = ""  # what its page shall say of it
+    # Endings of runs that no disk took yet, by their names.
+    unwritten: dict[str, Ending] = field(default_factory=dict, compare=False)
 
     def run(self, name: str) -> PlannedRun:
         """The run of that name.
@@ -71,6 +79,11 @@ class Sweep:
         """Held while it is alive."""
         return self.folder / "locks" / run.name
 
+    def own_locks(self, run: PlannedRun) -> tuple[Path, Path]:
+        """What the run itself holds while it works: in its folder, or beside its file."""
+        out = self.out(run)
+        return out / ".lock", out.with_name(f".{out.name}.part") / "lock"
+
     def stop_mark(self, run: PlannedRun) -> Path:
         """There if it shall not go on."""
         return self.folder / "stops" / run.name
@@ -97,9 +110,13 @@ def create_sweep(plan: Plan, text: str, runs: Sequence[PlannedRun], folder: Path
     made_by = provenance()
     with new_file(folder / PLAN_FILE, overwrite=True) as part:
         part.write_text(text, encoding="utf-8")
+    # With those of runs that are in the plan no more: they are known again if they come back.
+    configs = configs_of(folder) | {run.name: run.config for run in runs}
+    write_json(folder / CONFIGS_FILE, {**stamp(FORMAT), "configs": configs}, overwrite=True)
     content = {
         **stamp(FORMAT),
         "name": plan.name,
+        "about": plan.about,
         "resources": to_json(plan.resources),
         "made_by": made_by,
         "runs": [run.to_json() for run in runs],
@@ -118,10 +135,7 @@ def open_sweep(folder: Path) -> Sweep:
     path = folder / LOCK_FILE
     if not path.is_file():
         raise MissingInputError(f"{folder} is no sweep: it has no {LOCK_FILE} (mcat sweep run)")
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: not the runs of a sweep")
-    require_format(content, FORMAT, path)
+    content = _read(path)
     try:
         return Sweep(
             folder=folder,
@@ -129,6 +143,32 @@ def open_sweep(folder: Path) -> Sweep:
             runs=tuple(PlannedRun.from_json(run) for run in content["runs"]),
             resources=from_json(Resources, content["resources"]),
             made_by=dict(content["made_by"]),
+            about=str(content.get("about", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path}: not the runs of a sweep ({error})") from error
+
+
+def configs_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """What the commands make of the runs of a sweep, by name; empty if there is no sweep.
+
+    Raises:
+        DataError: if the file is damaged.
+    """
+    path = folder / LOCK_FILE
+    try:
+        runs = _read(path)["runs"] if is_file(path) else ()
+        found = {run["name"]: run["config"] for run in runs if "config" in run}  # of format 1
+        path = folder / CONFIGS_FILE
+        return found | (_read(path)["configs"] if is_file(path) else {})
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: not the runs of a sweep ({error})") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: not the runs of a sweep")
+    if content.get("format") != 1:  # in which runs had their configs
+        require_format(content, FORMAT, path)
+    return content

@@ -14,7 +14,7 @@ from typing import Any
 
 from mcat.errors import MissingInputError, StorageError, UsageError, install
 from mcat.sweeps.attempt import attempt
-from mcat.sweeps.endings import Ending, write_ending
+from mcat.sweeps.endings import Ending, keep, write_ending
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import PlannedRun
 from mcat.sweeps.state import RunState, is_made
@@ -93,6 +93,7 @@ class RayEngine:
         except self.ray.exceptions.RayError:
             made = is_made(self.sweep, run)
             return write_ending(self.sweep, run, 0 if made else KILLED, made=made)
+        keep(self.sweep, run, ending)  # its node may have had no room for it
         return ending
 
     def running(self) -> list[PlannedRun]:

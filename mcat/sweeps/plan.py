@@ -1,6 +1,7 @@
 """Which runs there shall be: a TOML file, or options that say the same.
 
 name = "armature"
+about = "Is transfer worth it?"  # a line for the page of the sweep
 command = "metatrain"
 [common]                      # settings of all runs, as options or --set take them
 preset = "fast"
@@ -29,9 +30,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from mcat.config import flatten, overlay
-from mcat.errors import UsageError, unknown
+from mcat.errors import UsageError, printable, unknown
 
-_KEYS = ("name", "command", "common", "grid", "variant", "input", "resources")
+_KEYS = ("name", "about", "command", "common", "grid", "variant", "input", "resources")
 _RANGE = re.compile(r"(\d+)-(\d+)")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 MOST_RUNS = 100_000  # a slip in a range, not a plan
@@ -92,6 +93,7 @@ class Plan:
     grid: dict[str, tuple[Any, ...]]  # settings of which every combination is run
     inputs: dict[str, Point]  # what is made once, by name
     resources: Resources = Resources()  # what one run takes
+    about: str = ""  # a line for the page of the sweep
 
     def points(self) -> list[Point]:
         """Every run: variants change before the grid's last axis does."""
@@ -126,6 +128,7 @@ def plan_of(values: Mapping[str, Any], *, default_name: str = "sweep") -> Plan:
         grid={k: _axis(k, v) for k, v in flatten(table_of(values, "grid")).items()},
         inputs=_inputs(values.get("input", [])),
         resources=_resources(table_of(values, "resources")),
+        about=printable(_text(values.get("about", ""), "about"), 500),
     )
     if len(plan.variants) * _size(plan.grid.values()) > MOST_RUNS:
         raise UsageError(f"these are more than {MOST_RUNS:,} runs: is a range too long?")

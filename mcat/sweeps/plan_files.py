@@ -9,7 +9,10 @@ from typing import Any
 
 from mcat.config import flatten, read_toml, to_toml
 from mcat.errors import MissingInputError, UsageError, no_name_or_file
+from mcat.sweeps.folder import LOCK_FILE, PLAN_FILE, open_sweep
 from mcat.sweeps.plan import Plan, plan_of, table_of
+
+SWEEPS = Path("sweeps")  # where sweeps are unless they are said to be elsewhere
 
 
 def load_plan(
@@ -46,7 +49,7 @@ def load_plan(
     } | ({"variant": found} if (found := parse_variants(variants)) else {})
     changed = path is None or bool(changes or [*settings, *grid, *variants])
     try:
-        plan = plan_of({**values, **own}, default_name="sweep" if path is None else path.stem)
+        plan = plan_of({**values, **own}, default_name=_default_name(path))
     except UsageError as error:
         raise UsageError(f"{path or 'the options'}: {error}") from None
     if path is None or changed:
@@ -54,16 +57,33 @@ def load_plan(
     return plan, path.read_text(encoding="utf-8")
 
 
-def _find(name: str) -> Path:
-    path = Path(name)
+def folder_of(name: str) -> Path | None:
+    """The folder of the sweep that a name means: a path, or one in `sweeps`; None if it is none.
+
+    The name of a plan that comes with the package is that of the plan, which goes on in the folder.
+    """
+    path, known = Path(name), SWEEPS / name
     if path.is_dir():
-        if not (path / "plan.toml").is_file():
-            raise MissingInputError(f"{name} is no sweep: it has no plan.toml")
-        return path / "plan.toml"
-    known = packaged_plans()
+        return path
+    return known if known.is_dir() and not path.is_file() and name not in packaged_plans() else None
+
+
+def _find(name: str) -> Path:
+    path, folder, known = Path(name), folder_of(name), packaged_plans()
+    if folder is not None:
+        if not (folder / PLAN_FILE).is_file():
+            raise MissingInputError(f"{folder} is no sweep: it has no {PLAN_FILE}")
+        return folder / PLAN_FILE
     if not path.is_file() and name not in known:
         raise no_name_or_file("plan", name, known)
     return path if path.is_file() else known[name]
+
+
+def _default_name(path: Path | None) -> str:
+    if path is None:
+        return "sweep"
+    # A plan in the folder of a sweep came from a file of another name.
+    return open_sweep(path.parent).name if (path.parent / LOCK_FILE).is_file() else path.stem
 
 
 def packaged_plans() -> dict[str, Path]:
@@ -91,6 +111,8 @@ def parse_grid(texts: Iterable[str]) -> dict[str, Any]:
         if not equals or not value.strip():
             raise UsageError(f"--grid takes KEY=VALUE,VALUE or KEY=0-4, not '{text}'")
         values = [part.strip() for part in value.split(",")]
+        if key.strip() in found:
+            raise UsageError(f"--grid {key.strip()} is given twice: name all its values in one")
         found[key.strip()] = values if len(values) > 1 else values[0]
     return found
 

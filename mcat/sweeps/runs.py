@@ -6,12 +6,13 @@ import hashlib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from mcat.errors import UsageError
-from mcat.safe_io import dump_json
+from mcat.agents.runs.record import RECORD_FILE
+from mcat.errors import McatError, UsageError
+from mcat.safe_io import dump_json, read_json
 from mcat.sweeps.plan import Plan, Point, Settings, in_order
 
 FILES = {"collect": ".h5", "evaluate": ".json"}  # commands that make one file, not a folder
@@ -50,27 +51,44 @@ class PlannedRun:
     out: str  # what it makes, in the folder of the sweep
     steps: int | None  # how many it shall have made; None where the command counts none
     needs: tuple[str, ...]  # the names of the runs whose results it takes
-    config: dict[str, Any]  # what the command makes of its arguments
+    of: str  # the family or the robot that it is about, for people
     where: str = ""  # what it is tried with, apart from family and seed, such as "delay 200"
+    # What the command makes of its arguments; empty in a sweep that was opened, see `configs_of`.
+    config: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def command_line(self, folder: Path, cpus: int) -> list[str]:
         """What to start: it begins the run, goes on with it or finds it done."""
         line = [sys.executable, "-m", "mcat", self.command, *self.arguments]
         line = [part.replace("{sweep}", str(folder)) for part in line]
         line += ["--out", str(folder / self.out), "--quiet"]
-        line += ["--threads", str(cpus)] if self.command in THREADED else []
+        if self.command in THREADED:
+            line += ["--threads", str(_begun_with(folder / self.out) or cpus)]
         line += ["--workers", str(cpus)] if self.command in SHARING else []
         return [*line, "--resume"]
 
     def to_json(self) -> dict[str, Any]:
-        """For `plan.lock.json`; `from_json` is the way back."""
-        return {**vars(self), "arguments": list(self.arguments), "needs": list(self.needs)}
+        """For `plan.lock.json`, without its config; `from_json` is the way back."""
+        whole = {**vars(self), "arguments": list(self.arguments), "needs": list(self.needs)}
+        return {name: value for name, value in whole.items() if name != "config"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PlannedRun:
-        """The run of which `to_json` made that."""
+        """The run of which `to_json` made that, now or when configs were part of it."""
         lists = {name: tuple(data[name]) for name in ("arguments", "needs")}
-        return cls(**{**data, **lists})
+        of = data["of"] if "of" in data else _of(data["command"], data["config"])
+        return cls(**{**data, **lists, "of": of})
+
+
+def _of(command: str, config: Mapping[str, Any]) -> str:
+    return str(config.get("family", config.get("env", command)))
+
+
+def _begun_with(out: Path) -> int | None:
+    """The threads of a run that was begun: with others it would be another run, and refuse."""
+    try:
+        return int(read_json(out / RECORD_FILE)["config"]["threads"])
+    except (McatError, KeyError, TypeError, ValueError):  # not begun, or it says itself what is odd
+        return None
 
 
 def resolve(plan: Plan, commands: Interpreter) -> list[PlannedRun]:
@@ -87,10 +105,10 @@ def resolve(plan: Plan, commands: Interpreter) -> list[PlannedRun]:
     for run in runs:
         digest = run.name[-8:]
         if digest in first:
-            raise UsageError(
-                f"'{first[digest].variant}' and '{run.variant}' make the same run"
-                f" ({' '.join(run.arguments)}): leave one out"
-            )
+            twins = f"'{first[digest].variant}' and '{run.variant}' make"
+            if first[digest].variant == run.variant:
+                twins = "two points of the grid make"
+            raise UsageError(f"{twins} the same run ({' '.join(run.arguments)}): leave one out")
         first[digest] = run
     used = {name for run in (*runs, *made.values()) for name in run.needs}
     return [*(run for run in made.values() if run.name in used), *runs]
@@ -126,6 +144,7 @@ def _definite(
         out=f"{place}/{name}{FILES.get(point.command, '')}",
         steps=int(config["steps"]) if counts else None,
         needs=needs,
+        of=_of(point.command, config),
         config=config,
         where=", ".join(
             f"{key.rpartition('.')[2].replace('_', ' ')} {point.settings[key]}"

@@ -11,16 +11,18 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from mcat.errors import MissingInputError, UsageError, printable
-from mcat.safe_io import io_errors, new_file
+from mcat.safe_io import io_errors, write_file
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import PlannedRun
 from mcat.sweeps.state import RunState, look
 
 WARNING = 120  # seconds from the signal to the time limit
+ALONE = "singleton"  # no two jobs of a run at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,9 @@ def job_name(sweep: Sweep, run: PlannedRun) -> str:
     return f"mcat-{sweep.name}-{run.name}"
 
 
-def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions, after: Sequence[str] = ()) -> str:
-    """The script of a run's job, which waits for the jobs `after` which it comes."""
+def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions) -> str:
+    """The script of a run's job."""
     resources = sweep.resources
-    wait = ["singleton", *([f"afterok:{':'.join(after)}"] if after else [])]
     lines = {
         "job-name": job_name(sweep, run),
         "partition": options.partition,
@@ -60,7 +61,7 @@ def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions, after: Sequence
         "signal": f"USR1@{WARNING}",
         "output": str(sweep.folder / "slurm" / f"{run.name}.log"),
         "open-mode": "append",
-        "dependency": ",".join(wait),
+        "dependency": ALONE,
     }
     given = [f"#SBATCH --{name}={value}" for name, value in lines.items() if value]
     given += ["#SBATCH --requeue", *(f"#SBATCH {text}" for text in options.more)]
@@ -72,8 +73,8 @@ def script(sweep: Sweep, run: PlannedRun, options: SlurmOptions, after: Sequence
             f"cd {shlex.quote(os.getcwd())}",
             f"srun --cpus-per-task={resources.cpus} {shlex.join(attempt)}",
             "code=$?",
-            "# 75: stopped and saved, or worth another attempt",
-            'if [ $code -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi',
+            "# 75: stopped and saved, or worth another attempt; 138: SIGUSR1 before it listened",
+            'if [ $code -eq 75 ] || [ $code -eq 138 ]; then scontrol requeue "$SLURM_JOB_ID"; fi',
             "exit $code",
             "",
         ]
@@ -90,23 +91,44 @@ def submit(sweep: Sweep, options: SlurmOptions) -> dict[str, str]:
         MissingInputError: if there is no Slurm here.
         UsageError: if it refuses a job, with its words.
     """
+    jobs = queued(sweep)
+    new: dict[str, str] = {}
+    for run, path in _scripts(sweep, options, jobs):
+        jobs[run.name] = new[run.name] = _slurm(*_sbatch(run, path, jobs)).split(";")[0]
+        sweep.note("queued", run, job=new[run.name])
+    return new
+
+
+def lines_to_send(sweep: Sweep, options: SlurmOptions) -> Iterator[str]:
+    """The scripts are written, but not sent: these lines of shell do what `submit` would."""
+    jobs = queued(sweep)
+    for number, (run, path) in enumerate(_scripts(sweep, options, jobs)):
+        *words, script_path = _sbatch(run, path, jobs)
+        yield f"job{number}=$({' '.join(words)} {shlex.quote(script_path)} | cut -d';' -f1)"
+        jobs[run.name] = f"${{job{number}}}"
+
+
+def _scripts(
+    sweep: Sweep, options: SlurmOptions, queued: Mapping[str, str]
+) -> list[tuple[PlannedRun, Path]]:
+    """The scripts of all runs that are neither done, nor running, nor queued, inputs first."""
     folder = sweep.folder / "slurm"
     with io_errors(folder, "write"):
         folder.mkdir(mode=0o700, exist_ok=True)
-    waiting = queued(sweep)
-    jobs: dict[str, str] = {}
+    found = []
     for state in look(sweep, detailed=False):
-        run = state.run
-        if state.state in ("done", "running", "diverged") or run.name in waiting:
-            continue
-        after = [jobs.get(name) or waiting.get(name) for name in run.needs]
-        path = folder / f"{run.name}.sh"
-        with new_file(path, overwrite=True) as part:
-            text = script(sweep, run, options, [number for number in after if number])
-            part.write_text(text, encoding="utf-8")
-        jobs[run.name] = _slurm("sbatch", "--parsable", str(path)).split(";")[0]
-        sweep.note("queued", run, job=jobs[run.name])
-    return jobs
+        run, path = state.run, folder / f"{state.run.name}.sh"
+        if state.state not in ("done", "running", "diverged") and run.name not in queued:
+            write_file(path, script(sweep, run, options), overwrite=True)
+            found.append((run, path))
+    return found
+
+
+def _sbatch(run: PlannedRun, path: Path, jobs: Mapping[str, str]) -> list[str]:
+    """The command that sends a script, to wait for the jobs of what the run needs."""
+    after = [jobs[name] for name in run.needs if name in jobs]
+    wait = [f"--dependency={ALONE},afterok:{':'.join(after)}"] if after else []
+    return ["sbatch", "--parsable", *wait, str(path)]
 
 
 def queued(sweep: Sweep) -> dict[str, str]:

@@ -9,20 +9,22 @@ import math
 import os
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from mcat.agents.runs.record import RESULT_FILE
-from mcat.leases import is_held, lease_of
+from mcat.leases import is_held, lease_of, start_of
 from mcat.sweeps.endings import Ending, read_ending
 from mcat.sweeps.folder import Sweep
 from mcat.sweeps.runs import FILES, PlannedRun
 
 State = Literal["done", "running", "queued", "waiting", "blocked", "stopped", "failed", "diverged"]
+Result = dict[str, Any]  # what result.json says; empty of a command that makes a file
 _SHOWN = ("eval/test", "eval/train", "eval/return")  # the first that a table has
+_EARNED = ("test_return", "train_return", "mean_return")  # and that a result has
 STALLED = 5.0  # times as long without a new row as a row takes
 
 
@@ -31,6 +33,7 @@ class Holder:
     """Who runs it, as its lock says."""
 
     pid: int = 0
+    start: int = 0  # when it began, as numbers of processes are used again
     host: str = ""
     cores: tuple[int, ...] = ()
 
@@ -38,6 +41,11 @@ class Holder:
     def here(self) -> bool:
         """Whether it is a process of this machine."""
         return self.host == socket.gethostname() and self.pid > 0
+
+    @property
+    def lives(self) -> bool:
+        """Whether it is one, and can be seen to be alive."""
+        return self.here and bool(self.start) and start_of(self.pid) == self.start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +82,8 @@ def look(sweep: Sweep, *, detailed: bool = True) -> list[RunState]:
     known: dict[str, State] = {}
     marks = sweep.folder / "stops"  # a copy of a sweep's results has none
     stops = set(os.listdir(marks)) if marks.is_dir() else set()
-    made = {run.name for run in sweep.runs if is_made(sweep, run)}
-    made |= _unneeded(sweep, made)
+    made = {run.name: result for run in sweep.runs if (result := _made(sweep, run)) is not None}
+    made = {name: {} for name in _unneeded(sweep, made)} | made
     for run in sweep.runs:
         state = _look_at(sweep, run, known, made, run.name in stops, detailed)
         known[run.name] = state.state
@@ -93,14 +101,16 @@ def _unneeded(sweep: Sweep, made: Collection[str]) -> set[str]:
 
 
 def _look_at(
-    sweep: Sweep, run: PlannedRun, known: dict[str, State], made: Collection[str], stop: bool,
+    sweep: Sweep, run: PlannedRun, known: dict[str, State], made: Mapping[str, Result], stop: bool,
     detailed: bool,
 ) -> RunState:  # fmt: skip
-    progress = _progress(sweep.out(run)) if detailed and run.steps is not None else {}
+    progress: dict[str, Any] = {}
+    if detailed and run.steps is not None:
+        progress = _outcome(made.get(run.name, {})) or _progress(sweep.out(run))
     if run.name in made:
         ending = read_ending(sweep, run) if detailed else None
         return RunState(run=run, state="done", ending=ending, **progress)
-    holder = holder_of(sweep.lock(run))
+    holder = holder_of(sweep, run)
     if holder is not None:
         return RunState(run=run, state="running", holder=holder, **progress)
     ending = read_ending(sweep, run)
@@ -116,42 +126,78 @@ def _look_at(
 
 def is_made(sweep: Sweep, run: PlannedRun) -> bool:
     """Whether it has made what it should: the last file that it writes is there."""
+    return _made(sweep, run) is not None
+
+
+def _made(sweep: Sweep, run: PlannedRun) -> Result | None:
+    """What a run says of itself that has made what it should; None of others."""
     out = sweep.out(run)
     if run.command in FILES:
-        return out.is_file()
+        return {} if out.is_file() else None
     try:
         result = json.loads((out / RESULT_FILE).read_bytes())
-        return run.steps is None or int(result["step"]) >= run.steps
+        enough = run.steps is None or int(result["step"]) >= run.steps
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
+    return dict(result) if enough else None
 
 
-def holder_of(lock: Path) -> Holder | None:
-    """Who holds a lock; None if nobody does."""
+def _outcome(result: Result) -> dict[str, Any]:
+    """What `_progress` would say of a run that is done; empty if its result does not tell."""
+    earned = next((result[name] for name in _EARNED if result.get(name) is not None), None)
+    if earned is None or "seconds" not in result:
+        return {}
+    numbers = {"seconds": result["seconds"], "test": earned}
+    return {"step": int(result["step"]), **{k: _number(str(v)) for k, v in numbers.items()}}
+
+
+def holder_of(sweep: Sweep, run: PlannedRun) -> Holder | None:
+    """Who runs it; None if nobody does.
+
+    Its lock tells. Where a file system has none, its process does, if it is of this machine, or the
+    lease that the run itself holds as soon as it works.
+    """
     try:
-        file = lock.open("rb")
+        with open(sweep.lock(run), "rb") as file:
+            holder = _holder(file.read(4096))
+            held = _is_held(file)
     except OSError:
         return None
-    with file:
-        holder = _holder(file.read(4096))
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return holder
-        except OSError:  # no locks there: a lease, or a process that is known to live
-            held = is_held(lease_of(lock)) or (holder.here and _lives(holder.pid))
-            return holder if held else None
-    return None
+    if held is None:
+        held = holder.lives or any(map(is_locked, sweep.own_locks(run)))
+    return holder if held else None
 
 
-def _lives(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+def is_locked(lock: Path) -> bool:
+    """Whether a process holds a lock of mcat's, or its lease where there are no locks."""
+    try:
+        with open(lock, "rb") as file:
+            held = _is_held(file)
+    except OSError:
+        return False
+    return is_held(lease_of(lock)) if held is None else held
+
+
+def _is_held(lock: BinaryIO) -> bool | None:
+    """Whether an open lock is held; None if the file system has none."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
 
 
 def _holder(content: bytes) -> Holder:
     with suppress(ValueError, TypeError, KeyError):
         said = json.loads(content)
-        return Holder(pid=int(said["pid"]), host=str(said["host"]), cores=tuple(said["cores"]))
+        return Holder(
+            pid=int(said["pid"]),
+            start=int(said.get("start") or 0),
+            host=str(said["host"]),
+            cores=tuple(said["cores"]),
+        )
     return Holder()
 
 

@@ -58,7 +58,7 @@ def test_a_process_holds_a_lease_as_long_as_it_lives(lock, signal_number):
 def test_a_lease_of_a_process_whose_number_was_given_again_is_taken_over(lock):
     write_lease(lock)
     assert not is_free(lock)  # ours
-    write_lease(lock, start=leases._start_of(os.getpid()) - 1)
+    write_lease(lock, start=leases.start_of(os.getpid()) - 1)
     assert is_free(lock)
     write_lease(lock, pid=dead_pid())
     assert is_free(lock)
@@ -71,20 +71,20 @@ def test_the_start_of_a_process_is_read_behind_its_name(tmp_path):
     program.chmod(0o755)
     before = leases._uptime() * os.sysconf("SC_CLK_TCK")
     with subprocess.Popen([program], stdin=subprocess.PIPE) as child:
-        start = leases._start_of(child.pid)
+        start = leases.start_of(child.pid)
         assert before - 2 <= start <= leases._uptime() * os.sysconf("SC_CLK_TCK") + 1
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert leases._start_of(child.pid) == 0
-    assert leases._start_of(child.pid) is None
+        assert leases.start_of(child.pid) == 0
+    assert leases.start_of(child.pid) is None
 
 
 def test_a_process_that_the_system_hides_counts_as_one_elsewhere(lock, monkeypatch):
     def forbidden(pid, number):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    real = leases._start_of
-    monkeypatch.setattr(leases, "_start_of", lambda pid: real(pid) if pid == os.getpid() else None)
+    real = leases.start_of
+    monkeypatch.setattr(leases, "start_of", lambda pid: real(pid) if pid == os.getpid() else None)
     monkeypatch.setattr(os, "kill", forbidden)
     write_lease(lock, age=30, pid=1)
     assert not is_free(lock)

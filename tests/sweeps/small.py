@@ -8,7 +8,10 @@ import textwrap
 import time
 from pathlib import Path
 
+from mcat.interrupts import Interrupts
+from mcat.sweeps.driver import Driver, driven
 from mcat.sweeps.folder import Sweep, create_sweep
+from mcat.sweeps.local import LocalEngine
 from mcat.sweeps.plan import plan_of
 from mcat.sweeps.runs import PlannedRun
 
@@ -26,6 +29,7 @@ SCRIPT = textwrap.dedent(
         os._exit(75)
     signal.signal(signal.SIGTERM, stopped)
     (out / "affinity").write_text(json.dumps(sorted(os.sched_getaffinity(0))))
+    (out / "threads").write_text(os.environ["OMP_NUM_THREADS"])
     for line in sys.argv[3:]:
         exec(line)
     (out / "result.json").write_text(json.dumps({"step": 10}))
@@ -37,19 +41,25 @@ def planned(name: str, *lines: str, variant: str = "all", needs: tuple[str, ...]
     """A run that does those lines of Python and then is done."""
     return PlannedRun(
         name=name, variant=variant, command="train", arguments=lines, out=f"runs/{name}",
-        steps=10, needs=needs, config={"family": "toy", "seed": 0},
+        steps=10, needs=needs, of="toy", config={"family": "toy", "seed": 0},
     )  # fmt: skip
 
 
-def small_sweep(folder: Path, *runs: PlannedRun, **resources: object) -> Sweep:
+def small_sweep(folder: Path, *runs: PlannedRun, about: str = "", **resources: object) -> Sweep:
     """A sweep of such runs."""
-    plan = plan_of({"name": "small", "resources": resources})
+    plan = plan_of({"name": "small", "about": about, "resources": resources})
     return create_sweep(plan, "", runs, folder)
 
 
 def as_script(run: PlannedRun, folder: Path, cpus: int) -> list[str]:
     """In place of `PlannedRun.command_line`."""
     return [sys.executable, "-c", SCRIPT, str(folder / run.out), str(cpus), *run.arguments]
+
+
+def drive(sweep, jobs=2, watch=lambda states: None):
+    """Gets them done; their states by name."""
+    with driven(sweep.folder), Interrupts() as stop:
+        return {s.run.name: s for s in Driver(sweep, LocalEngine(sweep, jobs), watch).drive(stop)}
 
 
 def tries(sweep: Sweep, run: PlannedRun) -> int:

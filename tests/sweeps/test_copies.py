@@ -53,7 +53,8 @@ def test_a_copy_has_the_small_files_of_what_is_finished(sweep, tmp_path):
     copy = tmp_path / "copy"
     assert copy_finished(sweep, copy) == ["done", "diverged"]
     assert set(files(copy)) == {
-        "plan.toml", "plan.lock.json", "endings/done.json", "endings/diverged.json",
+        "plan.toml", "plan.lock.json", "plan.configs.json",
+        "endings/done.json", "endings/diverged.json",
         "runs/done/metrics.csv", "runs/done/run.json", "runs/done/result.json",
         "runs/diverged/metrics.csv", "runs/diverged/run.json",
     }  # fmt: skip
@@ -197,6 +198,18 @@ def test_what_takes_an_earlier_input_is_told_its_name(tmp_path):
 SMOKE = ["--set", "preset=smoke", "--set", "steps=5000", "--name", "tiny", "--jobs", "1", "--plain"]
 
 
+def as_format_1(folder):
+    """The files of a sweep as they were when the configs of runs were not apart."""
+    configs = json.loads((folder / "plan.configs.json").read_text())["configs"]
+    (folder / "plan.configs.json").unlink()
+    lock = folder / "plan.lock.json"
+    content = json.loads(lock.read_text()) | {"format": 1}
+    for run in content["runs"]:
+        del run["of"]
+        run["config"] = configs[run["name"]]
+    lock.write_text(json.dumps(content))
+
+
 def forget(settings, *keys):
     """Settings as a version without some of them wrote them down."""
     for group, key in (key.split(".") for key in keys):
@@ -208,6 +221,7 @@ def test_real_runs_are_gone_on_with_from_a_copy_by_a_later_version(tmp_path, mon
     assert mcat(["sweep", "run", *SMOKE, "--grid", "seed=0"]) == 0
     assert mcat(["sweep", "copy", "tiny", "kept"]) == 0
     (run,) = Path("kept/runs").iterdir()
+    as_format_1(Path("kept"))
     for path in (run / "run.json", Path("kept/plan.lock.json")):
         content = json.loads(path.read_text())
         for item in content.get("runs", [content]):

@@ -11,30 +11,17 @@ import time
 
 import pytest
 
-from mcat.errors import CannotCreateError, MissingInputError
-from mcat.interrupts import Interrupts, StoppedError
-from mcat.sweeps import endings
+from mcat.errors import MissingInputError
+from mcat.interrupts import StoppedError
 from mcat.sweeps.attempt import Attempt
-from mcat.sweeps.driver import Driver, stop_runs
+from mcat.sweeps.driver import stop_runs
 from mcat.sweeps.endings import kind_of, read_ending
 from mcat.sweeps.folder import open_sweep
-from mcat.sweeps.local import LocalEngine
-from mcat.sweeps.runs import PlannedRun
 from mcat.sweeps.state import holder_of, look
-from tests.sweeps.small import as_script, planned, small_sweep, tries, wait_for
+from mcat.workplaces import BusyError
+from tests.sweeps.small import drive, planned, small_sweep, tries, wait_for
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(PlannedRun, "command_line", as_script)
-    monkeypatch.setattr(endings, "WAITS", (0.05, 0.1, 0.15))
-    monkeypatch.setattr("mcat.sweeps.driver.POLL", 0.02)
-    monkeypatch.setattr("mcat.sweeps.driver.LOOK", 0.05)
-
-
-def drive(sweep, jobs=2, watch=lambda states: None):
-    with Interrupts() as stop:
-        return {s.run.name: s for s in Driver(sweep, LocalEngine(sweep, jobs), watch).drive(stop)}
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def test_every_run_is_done_once_and_again_there_is_nothing_to_do(tmp_path):
@@ -56,6 +43,15 @@ def test_no_more_at_once_than_asked_for_each_on_a_core_of_its_own(tmp_path):
     if len(os.sched_getaffinity(0)) > 1:
         assert all(len(cores) == 1 for cores in own)
         assert len({cores[0] for cores in own}) == 2
+
+
+def test_one_number_of_cpus_is_cores_and_threads(tmp_path):
+    run = planned("r")
+    sweep = small_sweep(tmp_path, run, cpus=2)
+    drive(sweep, 1)
+    cores = json.loads((sweep.out(run) / "affinity").read_text())
+    assert len(cores) == min(2, len(os.sched_getaffinity(0)))
+    assert (sweep.out(run) / "threads").read_text() == "2"
 
 
 def test_looking_takes_a_small_share_however_many_runs_there_are(tmp_path):
@@ -159,14 +155,14 @@ def test_the_lock_is_the_process_not_its_driver(tmp_path):
     run = planned("r", "time.sleep(30)")
     sweep = small_sweep(tmp_path, run)
     attempt = Attempt(sweep, run)
-    assert holder_of(sweep.lock(run)).pid == attempt.process.pid
+    assert holder_of(sweep, run).pid == attempt.process.pid
     assert look(sweep)[0].state == "running"
     second = Attempt(sweep, run)
     assert second.process is None
     assert second.poll().kind == "busy"
     os.kill(attempt.process.pid, signal.SIGKILL)
     attempt.process.wait()
-    assert holder_of(sweep.lock(run)) is None
+    assert holder_of(sweep, run) is None
     assert attempt.poll().kind == "killed"
     assert look(sweep)[0].state == "waiting"
 
@@ -202,16 +198,68 @@ def test_runs_outlive_a_killed_driver_and_the_next_one_adopts_them(tmp_path):
     assert [tries(sweep, run) for run in runs] == [1] * 3
 
 
-def test_of_three_drivers_one_drives(tmp_path):
-    run = planned("r", "time.sleep(1)")
-    sweep = small_sweep(tmp_path, run)
-    first = forked(sweep.folder)
-    wait_for(lambda: look(sweep)[0].state == "running")
-    for _ in range(2):
-        with pytest.raises(CannotCreateError, match="sweep small is being written by another"):
-            drive(sweep)
-    first.join(20)
+def _drive_when_all_are_there(folder, together, codes):
+    together.wait()
+    try:
+        drive(open_sweep(folder), jobs=2)
+        codes.put(0)
+    except BusyError as error:
+        codes.put(error.exit_code)
+
+
+def test_of_three_drivers_at_once_one_drives(tmp_path):
+    runs = [planned(f"r{n}", "time.sleep(1)") for n in range(3)]
+    sweep = small_sweep(tmp_path, *runs)
+    context = multiprocessing.get_context("fork")
+    together, codes = context.Barrier(3), context.Queue()
+    drivers = [
+        context.Process(target=_drive_when_all_are_there, args=(tmp_path, together, codes))
+        for _ in range(3)
+    ]
+    for driver in drivers:
+        driver.start()
+    assert sorted(codes.get(timeout=60) for _ in drivers) == [0, 73, 73]
+    for driver in drivers:
+        driver.join(20)
+    assert [tries(sweep, run) for run in runs] == [1] * 3
+
+
+def test_a_second_ctrl_c_leaves_at_once_and_the_runs_go_on(tmp_path):
+    go = tmp_path / "go"
+    stubborn = "signal.signal(signal.SIGTERM, lambda *_: (out / 'asked').touch())"
+    slow = f"[time.sleep(0.02) for _ in range(2000) if not os.path.exists({str(go)!r})]"
+    run = planned("r", stubborn, "(out / 'ready').touch()", slow)
+    sweep = small_sweep(tmp_path / "s", run)
+    driver = forked(sweep.folder)
+    wait_for(lambda: (sweep.out(run) / "ready").exists())
+    os.kill(driver.pid, signal.SIGINT)
+    wait_for(lambda: (sweep.out(run) / "asked").exists())
+    assert driver.is_alive()  # it waits for the run to save
+    os.kill(driver.pid, signal.SIGINT)
+    driver.join(20)
+    assert driver.exitcode == 1
+    assert look(sweep)[0].state == "running"
+    go.touch()
+    wait_for(lambda: look(sweep)[0].state == "done")
     assert tries(sweep, run) == 1
+
+
+MARK = "(out / 'failure.json').write_text(json.dumps({'code': 4, 'line': 'loss is NaN'}))"
+
+
+def test_an_adopted_run_that_diverges_is_not_run_again(tmp_path):
+    go = tmp_path / "go"
+    slow = f"[time.sleep(0.02) for _ in range(2000) if not os.path.exists({str(go)!r})]"
+    run = planned("r", slow, MARK, "sys.exit(4)")
+    sweep = small_sweep(tmp_path / "s", run)
+    first = forked(sweep.folder)
+    wait_for(lambda: tries(sweep, run) == 1)
+    os.kill(first.pid, signal.SIGKILL)
+    first.join()
+    go.touch()
+    state = drive(sweep)["r"]
+    assert (state.state, state.ending.code, state.ending.line) == ("diverged", 4, "loss is NaN")
+    assert (tries(sweep, run), state.ending.attempts) == (1, 1)
 
 
 def test_a_signal_stops_runs_well_and_the_next_drive_goes_on(tmp_path):

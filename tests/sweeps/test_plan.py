@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import pytest
 from mcat.agents.meta.methods.registry import METHODS
 from mcat.commands.planned import Commands
 from mcat.errors import McatError, MissingInputError, UsageError
+from mcat.sweeps.cost import cost_of
+from mcat.sweeps.folder import create_sweep
 from mcat.sweeps.plan import plan_of
-from mcat.sweeps.plan_files import load_plan, packaged_plans
+from mcat.sweeps.plan_files import folder_of, load_plan, packaged_plans
 from mcat.sweeps.runs import resolve
 
 PLAN = """
@@ -53,6 +57,17 @@ def test_a_run_starts_goes_on_or_is_found_done_with_one_number_of_cpus():
     assert line[-6:] == [
         "--out", f"/sweep/runs/{run.name}", "--quiet", "--threads", "2", "--resume"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("begun", "threads"), [(None, "2"), (1, "1"), ("many", "2")])
+def test_a_run_goes_on_with_the_threads_that_it_was_begun_with(tmp_path, begun, threads):
+    run = planned(PLAN)[0]
+    if begun is not None:
+        (tmp_path / run.out).mkdir(parents=True)
+        record = json.dumps({"config": {"threads": begun}})
+        (tmp_path / run.out / "run.json").write_text(record)
+    line = run.command_line(tmp_path, 2)
+    assert line[line.index("--threads") + 1] == threads
 
 
 def test_names_follow_from_what_is_run_not_from_how_far_or_how_it_is_said():
@@ -146,6 +161,22 @@ BAD = {
         "[[input]]\nname='b'\ncommand='collect'\npolicy='@a'\n",
         r"wait for one another in a circle: a and b",
     ),
+    "two values of an axis that mean one": (
+        "[grid]\nmcat.transfer = [true, 'true']\n",
+        r"two points of the grid make the same run",
+    ),
+    "a robot that is none": ("command = 'collect'\n[common]\nenv = 'horse'\n", r"'horse'"),
+    "noise of no sense": (
+        "command = 'collect'\n[common]\nenv = 'ant'\nnoise = 'much'\n",
+        r"--noise takes one number",
+    ),
+    "nothing to evaluate": ("command = 'evaluate'\n", r"say what to run"),
+    "logs of one machine": (
+        "command = 'translate'\n[common]\nsrc = '@a'\n"
+        "[[input]]\nname = 'a'\ncommand = 'collect'\nenv = 'ant'\n",
+        r"give logs of both machines",
+    ),
+    "what it is about is no text": ("about = 3\n", r"about takes text, not 3"),
     "an input without a command": ("[[input]]\nname = 'a'\n", r"needs a name and a command"),
     "no table": ("grid = 3\n", r"grid is a table of settings, not 3"),
 }
@@ -157,6 +188,48 @@ def test_what_no_plan_can_say_is_told_in_one_line(case):
     with pytest.raises(UsageError, match=words) as found:
         planned(text)
     assert "\n" not in str(found.value)
+
+
+MISSING = {
+    "a run": ("evaluate", "run = 'nowhere'", "nowhere is not there"),
+    "a folder that is no run": ("evaluate", "run = '.'", "is no run of mcat"),
+    "a log of the source": ("translate", "src = 'no.h5'\ntgt = '@a'", "no.h5 is not there"),
+    "a log to adapt to": ("adapt", "logs = ['@a', 'no.h5']", "no.h5 is not there"),
+    "a policy": ("evaluate", "env = 'hopper'\npolicy = 'no.onnx'", "no.onnx is not there"),
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_inputs_that_nobody_makes_are_missed_before_anything_starts(case):
+    command, settings, words = MISSING[case]
+    text = f"command = '{command}'\n[common]\n{settings}\n"
+    text += "[[input]]\nname = 'a'\ncommand = 'collect'\nenv = 'hopper'\n"
+    with pytest.raises(MissingInputError, match=words):
+        planned(text)
+
+
+def test_what_an_input_will_be_is_not_asked_for_yet():
+    made = "[[input]]\nname = 'a'\ncommand = 'train'\nenv = 'hopper'\n"
+    for settings in ("run = '@a'", "run = '@a'\nenv = 'hopper'", "policy = '@a'\nenv = 'hopper'"):
+        assert len(planned(f"command = 'evaluate'\n[common]\n{settings}\n{made}")) == 2
+
+
+def test_an_axis_of_options_is_named_once():
+    with pytest.raises(UsageError, match="--grid seed is given twice: name all its values in one"):
+        load_plan(grid=["seed=0-1", "seed=3"])
+
+
+def test_a_sweep_is_found_by_its_name_as_by_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mine.toml"
+    path.write_text(PLAN.replace('name = "tiny"', ""))
+    plan, text = load_plan(str(path))
+    create_sweep(plan, text, resolve(plan, Commands()), tmp_path / "sweeps" / "mine")
+    assert load_plan("mine") == load_plan("sweeps/mine") == (plan, text)
+    assert (plan.name, folder_of("mine")) == ("mine", Path("sweeps/mine"))
+    assert folder_of("nothing") is None
+    (tmp_path / "sweeps" / "transfer").mkdir()
+    assert load_plan("transfer")[0].name == "transfer"  # the package's, which goes on there
 
 
 def test_options_describe_a_plan_and_change_one(tmp_path):
@@ -202,9 +275,14 @@ def test_no_plan_of_that_name_and_no_toml(tmp_path):
 
 
 @pytest.mark.parametrize("name", packaged_plans())
-def test_packaged_plans_can_be_run(name):
+def test_packaged_plans_can_be_run_and_docs_say_what_they_cost(name):
     plan, _ = load_plan(name)
     runs = resolve(plan, Commands())
+    table = Path(__file__).parents[2].joinpath("docs", "sweep.md").read_text()
+    said = re.search(rf"^\| `{name}` \|.*\| (\d+) \| (\d+) \|$", table, re.MULTILINE)
+    cost = cost_of(runs, plan.resources.cpus)
+    assert said.groups() == (str(len(runs)), f"{cost.core_hours:.0f}")
+    assert cost.unknown == 0
     assert plan.name == name
     imitates = name in ("no-sil", "sil-filter")  # which fast does not
     slow = imitates or name.endswith("cpu")
@@ -236,3 +314,10 @@ def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
         # PEARL's rewards are five times as large
         assert learner["huber_delta"] == 10 * learner.get("reward_scale", 1)
         assert run.config["episode_lengths"] == [100, 500]
+
+
+def test_what_nobody_measured_is_counted_not_left_out_silently():
+    runs = planned(PLAN.replace('preset = "smoke"', 'preset = "paper"\nsteps = 1000'))
+    assert cost_of(runs, 2) == (0, 12)
+    smoke = planned(PLAN.replace('preset = "smoke"', 'preset = "smoke"\nsteps = 9_000'))
+    assert cost_of([*runs, *smoke], 2) == (pytest.approx(12 * 9000 * 0.0004 * 2 / 3600), 12)

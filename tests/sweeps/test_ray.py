@@ -5,13 +5,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
+import sys
+import types
 
 import pytest
 
+from mcat.commands.planned import Commands
 from mcat.errors import MissingInputError, StorageError
 from mcat.interrupts import Interrupts, StoppedError
 from mcat.sweeps.driver import Driver
-from mcat.sweeps.folder import open_sweep
+from mcat.sweeps.folder import create_sweep
+from mcat.sweeps.plan_files import load_plan
+from mcat.sweeps.runs import resolve
 from mcat.sweeps.state import look
 from tests.sweeps.small import planned, small_sweep, wait_for
 
@@ -27,6 +32,34 @@ def test_without_ray_it_says_what_to_install(tmp_path):
 
     with pytest.raises(MissingInputError, match=r"pip install 'mcat-rl\[ray\]'"):
         RayEngine(small_sweep(tmp_path, planned("a")))
+
+
+class FakeRay(types.ModuleType):
+    """As much of Ray as is asked for a reservation."""
+
+    def __init__(self):
+        super().__init__("ray")
+        self.reserved = {}
+
+    def is_initialized(self):
+        return True
+
+    def remote(self, **reserved):
+        self.reserved = reserved
+        return lambda task: task
+
+    def cluster_resources(self):
+        return {"CPU": 7.0}
+
+
+def test_one_number_of_cpus_is_what_ray_reserves(tmp_path, monkeypatch):
+    from mcat.sweeps.on_ray import RayEngine
+
+    ray = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    engine = RayEngine(small_sweep(tmp_path, planned("a"), cpus=2, memory="1GB", retries=5))
+    assert ray.reserved == {"num_cpus": 2, "memory": 10**9, "max_retries": 5}
+    assert engine.room([]) == 3  # of seven cores
 
 
 @pytest.mark.slow
@@ -56,7 +89,7 @@ def two_nodes(monkeypatch):
 
 @pytest.mark.slow
 @needs_ray
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_run_whose_node_dies_goes_on_elsewhere_equal_to_the_bit(two_nodes, tmp_path):
     from mcat.sweeps.on_ray import RayEngine
     from tests.sweeps.test_real_runs import METATRAIN, contents, finish
@@ -66,13 +99,9 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_equal_to_the_bit(two_nodes, tmp
         (tmp_path / place / "plan.toml").write_text(METATRAIN.replace("20_000", "40_000"))
     wanted = finish(tmp_path / "plain")
 
-    from mcat.commands.sweep import created
-
-    nothing = dict.fromkeys(("name", "kind", "cpus"), None)
-    lists = dict.fromkeys(("settings", "grid", "variants"), ())
+    plan, text = load_plan(str(tmp_path / "ray" / "plan.toml"))
     folder = tmp_path / "ray" / "sweep"
-    created(plan=str(tmp_path / "ray" / "plan.toml"), out=folder, **nothing, **lists)
-    sweep = open_sweep(folder)
+    sweep = create_sweep(plan, text, resolve(plan, Commands()), folder)
     cluster, nodes = two_nodes
     killed = []
 
@@ -87,6 +116,9 @@ def test_a_run_whose_node_dies_goes_on_elsewhere_equal_to_the_bit(two_nodes, tmp
         states = Driver(sweep, engine, kill_a_node).drive(stop)
     assert killed
     assert {state.state for state in states} == {"done"}
+    lines = (folder / "events.jsonl").read_text().splitlines()
+    started = [line for line in lines if '"event": "started"' in line]
+    assert len(started) == len(sweep.runs) + 1  # the one whose node died, once more
     assert contents(tmp_path / "ray") == wanted
 
 

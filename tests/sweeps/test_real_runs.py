@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -79,28 +81,57 @@ def contents(folder):
 
 
 def finish(folder):
-    assert command(folder).wait(250) == 0
+    assert command(folder).wait(600) == 0
     states = look(open_sweep(folder / "sweep"))
     assert {state.state for state in states} == {"done"}
     return contents(folder)
 
 
-def killed_now_and_then(folder, pauses, whom):
-    """Drives the sweep, with a `kill -9` of the driver or of a run after each pause."""
-    for pause, driver in zip(pauses, whom, strict=True):
-        process = command(folder)
+def hit(folder, victims, pauses):
+    """Drives the sweep to its end, with a `kill -9` of the driver or of a run now and then.
+
+    A victim is hit once a run has saved something, and a pause later. A dead driver has a
+    successor, which adopts its runs; a dead run is started again by the driver that lives.
+    """
+    kills = Counter()
+    process = command(folder)
+    wait_for((folder / "sweep" / "plan.lock.json").exists, 120)
+    sweep = open_sweep(folder / "sweep")
+    for victim, pause in zip(victims, pauses, strict=True):
+        wait_for(lambda: saved(sweep), 300)
         time.sleep(pause)
-        lock = folder / "sweep" / "plan.lock.json"
-        if driver or not lock.exists():
+        if victim == "driver":
             process.kill()
             process.wait()
-            continue
-        for state in look(open_sweep(folder / "sweep"), detailed=False):
-            if state.holder is not None and state.holder.pid:
-                os.kill(state.holder.pid, signal.SIGKILL)
-                break
-        process.kill()
-        process.wait()
+            kills[victim] += 1
+            process = command(folder)
+        elif alive := saved(sweep):
+            os.kill(alive[0].holder.pid, signal.SIGKILL)
+            kills[alive[0].run.name] += 1
+    assert process.wait(600) == 0
+    assert {state.state for state in look(sweep)} == {"done"}
+    assert kills["driver"]
+    assert sum(kills.values()) > kills["driver"], "no run was hit"
+    lines = (sweep.folder / "events.jsonl").read_text().splitlines()
+    started = Counter(json.loads(line)["run"] for line in lines if '"event": "started"' in line)
+    for run in sweep.runs:
+        assert 1 <= started[run.name] <= 1 + kills[run.name]
+    return contents(folder)
+
+
+def saved(sweep):
+    """The states of runs that are alive and would not begin anew."""
+    found = []
+    for state in look(sweep, detailed=False):
+        out = sweep.out(state.run)
+        there = out / "checkpoints", out.with_name(f"{out.name}.shards")
+        if state.holder is not None and state.holder.pid and any(map(has_files, there)):
+            found.append(state)
+    return found
+
+
+def has_files(folder):
+    return any(path.suffix in (".h5", ".safetensors") for path in folder.glob("s*"))
 
 
 @pytest.fixture(scope="module")
@@ -108,30 +139,30 @@ def undisturbed(tmp_path_factory):
     return finish(planned(tmp_path_factory.mktemp("undisturbed"), COLLECT))
 
 
+@pytest.mark.timeout(900)
 @given(
-    pauses=st.lists(st.floats(0.05, 3.0), min_size=2, max_size=2),
-    whom=st.lists(st.booleans(), min_size=2, max_size=2),
+    victims=st.permutations(["driver", "run"]),
+    pauses=st.lists(st.floats(0.0, 0.5), min_size=2, max_size=2),
 )
 @settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate],
           suppress_health_check=list(HealthCheck))  # fmt: skip
-def test_collections_are_whole_whoever_is_killed(undisturbed, tmp_path_factory, pauses, whom):
+def test_collections_are_whole_whoever_is_killed(undisturbed, tmp_path_factory, victims, pauses):
     folder = planned(tmp_path_factory.mktemp("killed"), COLLECT)
-    killed_now_and_then(folder, pauses, whom)
-    assert finish(folder) == undisturbed
+    assert hit(folder, victims, pauses) == undisturbed
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @given(
-    pauses=st.lists(st.floats(1.0, 12.0), min_size=3, max_size=3),
-    whom=st.lists(st.booleans(), min_size=3, max_size=3),
+    victims=st.permutations(["driver", "run", "run"]),
+    pauses=st.lists(st.floats(0.0, 4.0), min_size=3, max_size=3),
 )
 @settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate],
           suppress_health_check=list(HealthCheck))  # fmt: skip
-def test_meta_training_is_equal_to_the_bit_whoever_is_killed(tmp_path_factory, pauses, whom):
+def test_meta_training_is_equal_to_the_bit_whoever_is_killed(tmp_path_factory, victims, pauses):
     wanted = finish(planned(tmp_path_factory.mktemp("undisturbed"), METATRAIN))
     folder = planned(tmp_path_factory.mktemp("killed"), METATRAIN)
-    killed_now_and_then(folder, pauses, whom)
-    assert finish(folder) == wanted
+    assert hit(folder, victims, pauses) == wanted
 
 
 def test_logs_are_made_once_for_all_that_learn_from_them(tmp_path):
@@ -162,7 +193,7 @@ def test_logs_are_made_once_for_all_that_learn_from_them(tmp_path):
 
 
 def test_the_driver_costs_next_to_nothing(tmp_path):
-    """Printed for the record; twice what is promised is a failure."""
+    """Printed for the record: at most a twentieth of a core."""
     folder = planned(tmp_path, METATRAIN)
     process = command(folder)
     wait_for(lambda: (folder / "sweep" / "plan.lock.json").exists())
@@ -173,7 +204,7 @@ def test_the_driver_costs_next_to_nothing(tmp_path):
     process.terminate()
     assert process.wait(60) == 75
     print(f"driver: {100 * share:.1f} % of a core")
-    assert share < 0.1
+    assert share <= 0.05
 
 
 def _cpu(pid):

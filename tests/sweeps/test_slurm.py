@@ -25,8 +25,9 @@ from tests.sweeps.small import as_script, planned, small_sweep, tries
 from tests.sweeps.test_real_runs import METATRAIN, contents, finish
 
 FAKE = {
-    "sbatch": 'n=$(($(cat "$JOBS" | wc -l) + 1)); name=$(grep -o "job-name=.*" "$2" | cut -d= -f2);'
-    ' echo "$n $name" >> "$JOBS"; cp "$2" "$JOBS.$n"; echo "$n;toy"',
+    "sbatch": 'for f; do true; done; n=$(($(cat "$JOBS" | wc -l) + 1));'
+    ' name=$(grep -o "job-name=.*" "$f" | cut -d= -f2); echo "$n $name" >> "$JOBS";'
+    ' echo "$@" > "$JOBS.$n"; cat "$f" >> "$JOBS.$n"; echo "$n;toy"',
     "squeue": 'cat "$JOBS"',
     "scancel": 'echo "$@" >> "$JOBS.cancelled"',
     "srun": 'shift; exec "$@"',
@@ -53,7 +54,7 @@ def test_the_script_says_what_a_site_wants_to_know(tmp_path):
     run = planned("r0")
     sweep = small_sweep(tmp_path, run, cpus=3, memory="2GB", time="1:30:00")
     options = SlurmOptions(partition="cpu", account="lab", more=("--qos=long",))
-    lines = slurm.script(sweep, run, options, ["7", "8"]).splitlines()
+    lines = slurm.script(sweep, run, options).splitlines()
     assert lines[0] == "#!/bin/bash"
     assert set(lines[1:13]) == {
         "#SBATCH --job-name=mcat-small-r0",
@@ -65,13 +66,15 @@ def test_the_script_says_what_a_site_wants_to_know(tmp_path):
         "#SBATCH --signal=USR1@120",
         f"#SBATCH --output={tmp_path}/slurm/r0.log",
         "#SBATCH --open-mode=append",
-        "#SBATCH --dependency=singleton,afterok:7:8",
+        "#SBATCH --dependency=singleton",
         "#SBATCH --requeue",
         "#SBATCH --qos=long",
     }
     assert lines[14].startswith("srun --cpus-per-task=3 ")
     assert lines[14].endswith(f"-m mcat sweep attempt {tmp_path} r0")
-    assert lines[-2] == 'if [ $code -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi'
+    assert lines[-2] == (
+        'if [ $code -eq 75 ] || [ $code -eq 138 ]; then scontrol requeue "$SLURM_JOB_ID"; fi'
+    )
 
 
 def test_what_is_missing_is_queued_once_after_its_inputs(tmp_path, cluster):
@@ -79,7 +82,7 @@ def test_what_is_missing_is_queued_once_after_its_inputs(tmp_path, cluster):
         tmp_path / "s", planned("a", variant=""), planned("b", needs=("a",)), planned("c")
     )
     assert slurm.submit(sweep, SlurmOptions()) == {"a": "1", "b": "2", "c": "3"}
-    assert "--dependency=singleton,afterok:1\n" in Path(f"{cluster}.2").read_text()
+    assert "--dependency=singleton,afterok:1 " in Path(f"{cluster}.2").read_text()
     assert "--dependency=singleton\n" in Path(f"{cluster}.3").read_text()
     assert (tmp_path / "s" / "slurm").stat().st_mode & 0o077 == 0
     assert slurm.submit(sweep, SlurmOptions()) == {}  # all are in the queue
@@ -145,9 +148,10 @@ def test_submit_and_print_from_the_command_line(tmp_path, cluster, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     plan = ["--grid", "seed=0-1", "--set", "preset=smoke", "--name", "mine"]
     assert mcat(["sweep", "submit", *plan, "--partition", "cpu", "--print"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.count("#!/bin/bash") == 2
-    assert printed.count("#SBATCH --partition=cpu") == 2
+    assert capsys.readouterr().out.count("$(sbatch --parsable ") == 2
+    scripts = sorted(Path("sweeps/mine/slurm").iterdir())
+    assert len(scripts) == 2
+    assert all("#SBATCH --partition=cpu" in path.read_text() for path in scripts)
     assert cluster.read_text() == ""
     assert mcat(["sweep", "submit", *plan, "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out).values()) == ["1", "2"]
@@ -155,6 +159,19 @@ def test_submit_and_print_from_the_command_line(tmp_path, cluster, monkeypatch, 
     assert len(Path(f"{cluster}.cancelled").read_text().splitlines()) == 2
     sweep = open_sweep(tmp_path / "sweeps" / "mine")
     assert all(sweep.stop_mark(run).exists() for run in sweep.runs)
+
+
+def test_printed_lines_send_what_is_missing_after_its_inputs(tmp_path, cluster):
+    """By a shell, as a user would; logs have a folder to go to, and inputs are waited for."""
+    runs = planned("a", variant=""), planned("b", variant=""), planned("c", needs=("a", "b"))
+    sweep = small_sweep(tmp_path / "a sweep", *runs)
+    lines = list(slurm.lines_to_send(sweep, SlurmOptions()))
+    assert (sweep.folder / "slurm").is_dir()
+    assert cluster.read_text() == ""
+    subprocess.run(["sh", "-e", "-c", "\n".join(lines)], check=True, timeout=60)
+    assert slurm.queued(sweep) == {"a": "1", "b": "2", "c": "3"}
+    assert "--dependency=singleton,afterok:1:2 " in Path(f"{cluster}.3").read_text()
+    assert list(slurm.lines_to_send(sweep, SlurmOptions())) == []  # all are in the queue
 
 
 def test_a_stopped_run_is_not_asked_for_again(tmp_path, monkeypatch):

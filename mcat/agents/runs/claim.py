@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from mcat.agents.runs.folder import (
     require_free_folder,
 )
 from mcat.agents.runs.record import (
+    FAILURE_FILE,
     RECORD_FILE,
     RECORD_FORMAT,
     RESULT_FILE,
@@ -22,7 +23,7 @@ from mcat.agents.runs.record import (
     read_record,
 )
 from mcat.config import defaults_of, differences, require_same, to_json
-from mcat.errors import DataError, MissingInputError
+from mcat.errors import DataError, DivergedError, McatError, MissingInputError, UnstableError
 from mcat.formats import stamp
 from mcat.progress import Notify
 from mcat.provenance import note_other_code, provenance
@@ -45,7 +46,8 @@ class Claim:
     def write_record(self) -> None:
         """Write `run.json`; on going on only after the run was brought back to where it was."""
         with io_errors(self.out, "write"):
-            (self.out / RESULT_FILE).unlink(missing_ok=True)  # it is not finished, or not yet again
+            for name in (RESULT_FILE, FAILURE_FILE):  # it is not finished, or not yet again
+                (self.out / name).unlink(missing_ok=True)
         write_json(self.out / RECORD_FILE, self.record, overwrite=True)
 
     def write_result(self, policies: Iterable[Path], **values: Any) -> None:
@@ -117,7 +119,13 @@ def claimed_run(
         else:
             made_by = {**stamp(RECORD_FORMAT), "kind": kind, **more}
             record = made_by | {"config": settings, **provenance()}
-        yield Claim(out, record, going_on, finished)
+        try:
+            yield Claim(out, record, going_on, finished)
+        except (DivergedError, UnstableError) as error:  # whoever saw no exit code finds the mark
+            with suppress(McatError):
+                said = {**stamp(1), "code": error.exit_code, "line": str(error)}
+                write_json(out / FAILURE_FILE, said, overwrite=True)
+            raise
 
 
 def _finished(out: Path, old: dict[str, Any], config: Resumable) -> dict[str, Any] | None:

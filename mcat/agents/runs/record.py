@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mcat.config import T, defaults_of, from_json
-from mcat.errors import DataError, MissingInputError
+from mcat.errors import DataError, McatError, MissingInputError, printable
 from mcat.formats import require_format
-from mcat.safe_io import read_json
+from mcat.safe_io import is_file, read_json
 
 if TYPE_CHECKING:
     from mcat.envs.tasks import Family
 
 RECORD_FILE, RECORD_FORMAT = "run.json", 1
 RESULT_FILE, RESULT_FORMAT = "result.json", 1  # written last: a run that has one is finished
+FAILURE_FILE = "failure.json"  # there after a loss or the physics diverged, until the run goes on
 POLICY_FILE, BEST_POLICY_FILE = "policy.safetensors", "policy-best.safetensors"
 KINDS = ("metatrain", "train", "adapt")  # the commands that make runs
 
@@ -79,6 +80,23 @@ def read_record(folder: Path, kinds: tuple[str, ...] = KINDS) -> RunRecord:
         raise DataError(f"{path}: it lacks {error}") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: not as mcat {kind} writes it ({error})") from error
+
+
+class Failure(NamedTuple):
+    """How a run diverged."""
+
+    code: int  # what it ended with: 3 for the physics, 4 for a loss
+    line: str  # what it said
+
+
+def read_failure(folder: Path) -> Failure | None:
+    """How the run in a folder diverged; None if it did not, or goes on."""
+    path = folder / FAILURE_FILE
+    try:
+        found = read_json(path) if is_file(path) else {}
+        return Failure(int(found["code"]), printable(found["line"]))
+    except (McatError, KeyError, TypeError, ValueError):  # nobody is lost for a mark of ours
+        return None
 
 
 def saved_config(folder: Path, kind: str, config: type[T]) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -28,7 +28,8 @@ class Scale(NamedTuple):
 
     words: str  # what a score of 1 is
     limits: dict[str, tuple[float, float]]  # family → the returns with the scores 0 and 1
-    by_paper: bool  # whether 1 is what the paper's MCAT earned
+    # What 1 is: what the reference earned, what the paper's MCAT did, or the best of all runs.
+    kind: Literal["reference", "paper", "best"]
 
     def scores(self, family: str, returns: Array) -> Array:
         """Returns on a family as scores."""
@@ -89,17 +90,27 @@ class Comparison:
 
     @cached_property
     def scale(self) -> Scale:
-        """By the paper's numbers if there is one for every family, else from worst to best."""
+        """How much of the reference's return it is, as long as that is above 0 in every family.
+
+        Else, or if there is nothing to compare, by the paper's numbers, if there is one for every
+        family, or from worst to best.
+        """
+        first, *others = self.variants
+        usual = {name: values_of(own[first]) for name, own in self.final.items() if first in own}
+        positive = all(values.min() > 0 for values in usual.values())
+        if others and positive and len(usual) == len(self.final):
+            limits = {name: (0.0, float(iqm(values))) for name, values in usual.items()}
+            return Scale(f"1 is what “{first}” earned on the family", limits, "reference")
         judged = [family for family in self.families if family.name in self.final]
         papers = {family.name: family.paper for family in judged if family.split == "test"}
         limits = {name: (0.0, paper) for name, paper in papers.items() if paper}
         if len(limits) == len(judged):
-            return Scale("1 is what the paper's MCAT earned after 2M steps", limits, True)
+            return Scale("1 is what the paper's MCAT earned after 2M steps", limits, "paper")
         for name, scores in self.final.items():
             every = np.concatenate([list(own.values()) for own in scores.values()])
             low, high = float(every.min()), float(every.max())
             limits[name] = low, high if high > low else low + 1
-        return Scale("0 is the worst run of its family, 1 the best", limits, False)
+        return Scale("0 is the worst run of its family, 1 the best", limits, "best")
 
     def strata(self, variant: str) -> Strata:
         """The scores of a variant, family by family."""

@@ -71,7 +71,7 @@ def draw_intervals(comparison: Comparison, title: str) -> bytes:
                 axes.plot(estimate.interval, (row, row), color=colour, lw=4, alpha=0.45,
                           solid_capstyle="round")  # fmt: skip
                 axes.plot(estimate.value, row, "o", color=colour, ms=5.5)
-        if comparison.scale.by_paper:
+        if comparison.scale.kind != "best":
             axes.axvline(1, color=INK, lw=1, ls=(0, (5, 4)))
         panel_title(axes, plain(name))
         axes.set_ylim(len(variants) - 0.4, -0.5)
@@ -159,7 +159,7 @@ def draw_profile(comparison: Comparison, title: str) -> bytes:
     axes.set_xlabel(f"score ({comparison.scale.words})")
     axes.set_ylabel("share of runs above it")
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.0f} %")
-    if comparison.scale.by_paper:
+    if comparison.scale.kind != "best":
         axes.axvline(1, color=INK, lw=1, ls=(0, (5, 4)))
     _legend(figure, comparison, strata)
     return png(figure)

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.agents.runs.record import RECORD_FILE
+from mcat.agents.runs.record import RECORD_FILE, read_failure
 from mcat.reports.groups import group_runs
 from mcat.reports.runs import EMPTY, LearningRun
 from mcat.reports.sections import Array
@@ -118,11 +118,15 @@ def compared_runs(
         MissingInputError: if no run has a row of metrics.
         UsageError: if there are more or fewer groups of runs than labels.
     """
-    return tuple(
-        ComparedRun(run=run, variant=group.label)
-        for group in group_runs(runs, labels)
-        for run in group.runs
-    )
+    return tuple(_compared(run, group.label) for group in group_runs(runs, labels)
+                 for run in group.runs)  # fmt: skip
+
+
+def _compared(run: LearningRun, variant: str) -> ComparedRun:
+    lost = read_failure(run.record.folder)
+    if lost is None:
+        return ComparedRun(run=run, variant=variant)
+    return ComparedRun(run=run, variant=variant, state="diverged", failure=lost.line)
 
 
 def provenance_of(run: LearningRun) -> dict[str, Any]:

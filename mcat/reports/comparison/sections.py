@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from mcat.agents.returns import SUCCESS
 from mcat.errors import counted
 from mcat.paper.experiments import TRAIN_SUCCESS
+from mcat.paper.meta import has_other_tasks
 from mcat.reports.comparison.contrast import Comparison, values_of
 from mcat.reports.comparison.looks import Axis, FamilyRuns, Measure, Scores, as_group
 from mcat.reports.comparison.results import SPLITS, ComparedRun, provenance_of
@@ -21,7 +22,7 @@ from mcat.reports.comparison.statistics import (
     iqm_estimate,
     paired_difference,
 )
-from mcat.reports.comparison.verdict import minus, percent, signed
+from mcat.reports.comparison.verdict import minus, percent, score, signed
 from mcat.reports.printed import (
     PAPER_COLUMN,
     PAPER_METHOD,
@@ -79,9 +80,22 @@ def paper_section(comparison: Comparison) -> Section:
         " The paper's numbers are of that method and delay after the steps named beside them: mind"
         f" how many there are in a row. {learner_note(rows)}".rstrip()
         + f" {SUCCESS}" * goals
+        + f" {mirror_note(comparison.runs)}".rstrip()
         + caveat([as_group(run) for family in comparison.families for run in family.runs]),
         finding="",
         rows=rows,
+    )
+
+
+def mirror_note(runs: Sequence[ComparedRun]) -> str:
+    """Why runs that learned on mirror images too have no number of the paper; empty without any."""
+    families = sorted({r.run.record.family for r in runs if has_other_tasks(r.run.record)})
+    if not families:
+        return ""
+    return (
+        f"{', '.join(families)}: mirror images are trained on too, and the test task may be one of"
+        " them, so no number of the paper is of these tasks (--no-mirror in mcat metatrain does"
+        " without)."
     )
 
 
@@ -96,7 +110,7 @@ def _seeds(runs: list[ComparedRun], scores: Scores) -> str:
     return "; ".join([str(count), *(f"{number} {state}" for state, number in states.items())])
 
 
-def _cell(scores: Scores, variant: str, text: Callable[[float], str] = "{:,.0f}".format) -> str:
+def _cell(scores: Scores, variant: str, text: Callable[[float], str] = "{:z,.0f}".format) -> str:
     """An IQM with its interval; of few seeds what each of them earned."""
     if variant not in scores:
         return _NONE
@@ -134,12 +148,11 @@ def intervals_section(comparison: Comparison) -> Section:
         for variant, (found, values) in variants.items():
             limits = "too few seeds"
             if found.interval is not None:
-                limits = minus("{:.2f} to {:.2f}".format(*found.interval))
-            rows.append((name, variant, minus(f"{found.value:.2f}"), limits, str(len(values))))
+                limits = " to ".join(map(score, found.interval))
+            rows.append((name, variant, score(found.value), limits, str(len(values))))
     several = (
         " Over all families a family in which all variants score much higher or lower than"
-        " elsewhere is cut away by the IQM; the first sentence of this page counts every family by"
-        " what is gained on the reference there."
+        " elsewhere is cut away by the IQM."
     )
     return Section(
         name="intervals",
@@ -147,7 +160,7 @@ def intervals_section(comparison: Comparison) -> Section:
         reading=f"Scores: {comparison.scale.words}. Dots are IQMs with intervals of 95 %, rings"
         " single runs, alone where there are too few seeds."
         + several
-        * (len(comparison.final) > 1),
+        * (len(comparison.final) > 1 and comparison.scale.kind != "reference"),
         finding=f"Scores after equally many steps ({comparison.scale.words})",
         rows=rows,
     )
@@ -286,14 +299,14 @@ def notes(comparison: Comparison) -> Iterator[str]:
     """What is missing yet."""
     waiting = sum(run.state == "waiting" for run in comparison.runs)
     if waiting:
-        yield f"{waiting} of {len(comparison.runs)} runs have not started."
+        yield f"{waiting} of {len(comparison.runs)} runs were stopped and wait to go on."
     for family in comparison.families:
         end = family.steps
         for run in family.repeated:
             kind = f"{run.variant}, {family.name}, seed {run.run.record.seed}"
             yield f"{run.run.record.name} is left out: another run of {kind} came further."
         for run in family.runs:
-            if run.state in ("waiting", "diverged"):
+            if run.state == "diverged":
                 continue
             name = run.run.record.name
             if not len(run.evaluations):

@@ -9,9 +9,10 @@ from typing import Literal
 from mcat.errors import counted
 from mcat.paper.meta import MCAT, method_of
 from mcat.reports.comparison.contrast import Comparison, Contrast, values_of
-from mcat.reports.comparison.results import ComparedRun
+from mcat.reports.comparison.results import ComparedRun, provenance_of
 from mcat.reports.comparison.statistics import Interval, iqm_estimate
 from mcat.reports.sections import number
+from mcat.safe_io import dump_json
 
 _ENOUGH = 5  # seeds from which on an interval is about as wide as it says
 
@@ -56,12 +57,24 @@ def _for_equal_computing(comparison: Comparison, others: Sequence[str]) -> tuple
     if not (measured and sentences):
         return ()
     text = " ".join(sentences)
-    return (f"For equal CPU seconds instead: {text[0].lower()}{text[1:]}",)
+    return (f"For equal CPU seconds instead: {text[0].lower()}{text[1:]}{_unlike(comparison)}",)
+
+
+def _unlike(comparison: Comparison) -> str:
+    """That seconds of one run are not those of another, where that may be so."""
+    made = [provenance_of(run.run) for run in comparison.runs]
+    machines = {dump_json(own.get("host") or "") for own in made}
+    commits = {str(own.get("commit") or "") for own in made}
+    found = {"machine": len(machines), "commit": len(commits)}
+    several = " and ".join(counted(n, word) for word, n in found.items() if n > 1)
+    if not several:
+        return ""
+    return f" Mind that the runs are of {several}: a second of one may not be a second of another."
 
 
 def _sentence(comparison: Comparison, contrast: Contrast) -> str:
     value, interval = contrast.difference
-    amount = percent(abs(value)) if contrast.relative else f"{abs(value):.2f}"
+    amount = percent(abs(value)) if contrast.relative else score(abs(value))
     kind = "" if contrast.relative else f" as a score ({comparison.scale.words})"
     more = f"{amount} {'less' if value < 0 else 'more'}{kind} {_where(comparison)} than"
     if amount in (percent(0), "0.00"):
@@ -109,7 +122,7 @@ def _alone(comparison: Comparison) -> str:
     if not more:
         found = iqm_estimate([values_of(scores[variant])])
         says = f"“{variant}” earns {number(found.value)} {_where(comparison)} of {name}"
-    elif comparison.scale.by_paper and all(map(_is_mcat, comparison.runs)):
+    elif comparison.scale.kind == "paper" and all(map(_is_mcat, comparison.runs)):
         found = iqm_estimate(strata)
         says = (
             f"“{variant}” earns {found.value:.2f} times what the paper's MCAT did after 2M steps,"
@@ -168,12 +181,17 @@ def seeds_text(sizes: tuple[int, int]) -> str:
 def percent(part: float) -> str:
     """A part in percent that may be negative or small."""
     digits = 0 if abs(part) >= 0.01 or part == 0 else 1
-    return minus(f"{100 * part:.{digits}f} %")
+    return minus(f"{100 * part:z.{digits}f} %")
+
+
+def score(value: float) -> str:
+    """A score."""
+    return minus(f"{value:z.2f}")
 
 
 def signed(value: float) -> str:
     """A score with a sign."""
-    return minus(f"{value:+.2f}")
+    return minus(f"{value:+z.2f}")
 
 
 def interval_text(interval: Interval) -> str:

@@ -19,7 +19,6 @@ from mcat.paper.meta import (
     LEARNER_NOTE,
     OTHER_LEARNER,
     Printed,
-    has_other_tasks,
     method_of,
     printed_for,
 )
@@ -27,6 +26,7 @@ from mcat.provenance import provenance
 from mcat.reports.comparison.equal import equal_section
 from mcat.reports.comparison.looks import FamilyRuns, families_of, variants_of
 from mcat.reports.comparison.results import ComparedRun, provenance_of
+from mcat.reports.comparison.sections import mirror_note
 from mcat.reports.files import can_draw, require_writable, write_table
 from mcat.reports.groups import Group, contexts_apart, mean_and_error
 from mcat.reports.runs import LearningRun
@@ -41,10 +41,6 @@ COLUMNS = {
 }
 _RATES = (TRAIN_SUCCESS, TEST_SUCCESS)
 _NONE = "–"
-MIRRORED = (
-    "mirror images are trained on too, and the test task may be one of them, so no number of the"
-    " paper is of these tasks (--no-mirror in mcat metatrain does without)."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +180,8 @@ def _page(
         parts.append(LEARNER_NOTE)
     if any(column in _RATES for column in experiment.columns):
         parts.append(SUCCESS)
-    if mirrored := sorted({r.run.record.family for r in runs if has_other_tasks(r.run.record)}):
-        parts.append(f"{', '.join(mirrored)}: {MIRRORED}")
+    if note := mirror_note(runs):
+        parts.append(note)
     if (equal := equal_section(_groups(runs))) is not None:
         parts += [f"## {equal.title}", equal.reading, markdown_table(equal.rows)]
     for label, run in pair.items():

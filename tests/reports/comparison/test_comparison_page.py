@@ -1,5 +1,6 @@
 """The page that compares runs: its first sentence, its tables and pictures, and what is missing."""
 
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -20,7 +21,7 @@ from mcat.reports.comparison.sections import (
     paper_section,
     profile_section,
 )
-from mcat.reports.comparison.verdict import verdict
+from mcat.reports.comparison.verdict import percent, score, signed, verdict
 from mcat.safe_io import write_json
 from tests.reports.comparison.made_up import made_up
 
@@ -80,6 +81,48 @@ def test_the_same_is_asked_for_equal_computing():
     assert "For equal CPU seconds instead: too few seeds to say: “slow” earns as much" in said
     guessed = compared({"plain": 1, "slow": 2}, seconds=(10, 20))  # not measured, so not claimed
     assert "CPU" not in " ".join(verdict(Comparison(runs=tuple(guessed))).details)
+
+
+def test_seconds_of_several_machines_and_commits_are_not_alike(tmp_path):
+    runs = compared({"plain": 1, "slow": 2}, cpu=(10, 20))
+    for number, one in enumerate(runs):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        host = {"name": f"node{number % 2}"}
+        (folder / "run.json").write_text(json.dumps({"host": host, "commit": str(number % 3)}))
+        object.__setattr__(one.run.record, "folder", folder)
+    said = verdict(Comparison(runs=tuple(runs))).details[1]
+    assert said.endswith(
+        " Mind that the runs are of 2 machines and 3 commits: a second of one may not be a second"
+        " of another."
+    )
+
+
+def test_the_first_sentence_and_the_row_of_all_families_say_the_same():
+    """A family that scores far above the others in the paper's unit outweighs none of them."""
+    runs = [
+        made_up(variant, seed, [0, gain * size + seed], family=family)
+        for family, size, gains in (("ant-cripple", 100, (1, 1.2)), ("hopper-size", 9000, (1, 0.9)))
+        for variant, gain in zip(("a", "b"), gains, strict=True)
+        for seed in range(3)
+    ]
+    sentence = first_sentence(runs)
+    rows = intervals_section(Comparison(runs=tuple(runs))).rows
+    (_, _, one, *_), (_, _, other, *_) = rows[1:3]
+    gain = float(other) / float(one) - 1
+    assert f"“b” earns {100 * gain:.0f} % more" in sentence
+
+
+def test_numbers_that_round_to_nothing_have_no_sign():
+    assert (score(-0.001), signed(-0.001), percent(-0.00001)) == ("0.00", "+0.00", "0.0 %")
+    assert (score(-0.01), signed(-0.01)) == ("−0.01", "−0.01")
+
+
+def test_why_runs_on_mirror_images_have_no_number_of_the_paper():
+    mirrored = made_up("x", 0, [1, 2], tasks=(("a", "a-viewmirror"), ("b",)))
+    reading = paper_section(Comparison(runs=(mirrored,))).reading
+    assert reading.endswith("(--no-mirror in mcat metatrain does without).")
+    assert "mirror" not in paper_section(Comparison(runs=(made_up("x", 0, [1, 2]),))).reading
 
 
 def test_too_few_seeds_are_said_and_families_with_enough_count():
@@ -151,10 +194,12 @@ def test_the_table_has_the_papers_number_and_the_steps_in_each_row():
 def test_intervals_cover_all_families_and_each():
     rows = intervals_section(Comparison(runs=tuple(compared({"MCAT": 1, "half": 0.5})))).rows
     assert [row[:3] for row in rows[1:3]] == [
-        ("all families", "MCAT", "1.10"),
-        ("all families", "half", "0.55"),
+        ("all families", "MCAT", "1.00"),
+        ("all families", "half", "0.50"),
     ]
-    assert rows[3] == ("ant-cripple", "MCAT", "1.10", "1.00 to 1.20", "3")
+    assert rows[3] == ("ant-cripple", "MCAT", "1.00", "0.91 to 1.09", "3")
+    rows = intervals_section(Comparison(runs=tuple(compared({"MCAT": 1})))).rows
+    assert rows[2] == ("ant-cripple", "MCAT", "1.10", "1.00 to 1.20", "3")  # in the paper's unit
     partly = [*compared({"MCAT": 1}), made_up("new", 0, [1, 2])]
     rows = intervals_section(Comparison(runs=tuple(partly))).rows
     assert [row[1] for row in rows[1:]] == ["MCAT", "MCAT", "new", "MCAT"]
@@ -194,17 +239,18 @@ def test_failures_and_what_is_missing_are_told():
         made_up("x", 0, [1, 2]),
         made_up("x", 1, [1], steps=(100,), state="running", folder="late"),
         made_up("x", 2, [], steps=(), folder="new", state="running"),
-        made_up("x", 3, [], steps=(), state="waiting"),
+        made_up("x", 3, [1], steps=(100,), state="waiting", folder="stopped"),
         made_up("x", 0, [1], steps=(100,), folder="again"),
         made_up("x", 4, [1], steps=(100,), state="diverged", failure="losses are no numbers",
                 attempts=2, folder="lost"),
     )  # fmt: skip
     comparison = Comparison(runs=runs)
     assert list(notes(comparison)) == [
-        "1 of 6 runs have not started.",
+        "1 of 6 runs were stopped and wait to go on.",
         "again is left out: another run of x, ant-cripple, seed 0 came further.",
         "late has come to 100 of 200 steps and is left out.",
         "new is not evaluated yet and left out.",
+        "stopped has come to 100 of 200 steps and is left out.",
     ]
     assert failures_section(comparison).rows[1:] == [
         ("lost", "x", "4", "diverged", "100", "2", "losses are no numbers")

@@ -101,16 +101,20 @@ def test_of_runs_with_one_seed_the_one_that_came_further_counts():
     assert [run.run.steps for run in found.repeated] == [100]
 
 
-def test_scores_are_parts_of_the_papers_number_or_go_from_worst_to_best():
+def test_scores_are_parts_of_the_references_or_the_papers_number_or_go_from_worst_to_best():
     known = made_up("x", 0, [0, 140.8])
     scale = Comparison(runs=(known,)).scale
-    assert scale.by_paper
+    assert scale.kind == "paper"
     assert scale.scores("ant-cripple", np.array([140.8])).tolist() == [0.5]
     runs = [made_up("x", seed, [0, value], family="mine") for seed, value in enumerate((2, 4, 6))]
     scale = Comparison(runs=(known, *runs)).scale
-    assert not scale.by_paper
+    assert scale.kind == "best"
     assert scale.scores("mine", np.array([2.0, 3, 6])).tolist() == [0, 0.25, 1]
-    assert not Comparison(runs=(made_up("x", 0, [1, 2], delay=1),)).scale.by_paper
+    assert Comparison(runs=(made_up("x", 0, [1, 2], delay=1),)).scale.kind == "best"
+    rival = made_up("y", 0, [0, 70.4])
+    scale = Comparison(runs=(known, rival)).scale
+    assert (scale.kind, scale.words) == ("reference", "1 is what “x” earned on the family")
+    assert scale.scores("ant-cripple", np.array([70.4])).tolist() == [0.5]
 
 
 def test_rows_say_what_each_run_earned_where_and_by_what(tmp_path):
