@@ -308,7 +308,7 @@ BAD_CALLS = [
     (f"{PAIR} --set recipe.action.reward_aware=true", 2, "use --reward-aware"),
     (f"{PAIR} --config nowhere.toml", 66, "nowhere.toml"),
     (f"{PAIR} --method cycle --transfer-loss nll", 2, "--transfer-loss is of H"),
-    ("translate --src cheetah0.1.h5 --tgt missing.h5", 66, "missing.h5 is not there"),
+    ("translate --src cheetah0.1.h5 --tgt missing.h5", 66, "missing.h5 does not exist"),
     ("translate --src cheetah0.1.h5 --tgt damaged.h5", 65, "damaged.h5: damaged"),
     ("translate --src cheetah0.1.h5 --tgt nan.csv", 65, "nan.csv"),
     ("translate --src cheetah0.1.h5 --tgt cheetah0.1.h5", 65, "hold the same transitions"),

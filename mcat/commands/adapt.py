@@ -12,7 +12,6 @@ import click
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
     given_parameters,
-    log_names,
     out_option,
     policy_name,
     quiet_option,
@@ -81,13 +80,13 @@ IN_NO_NAME = ("seed", "steps", "evaluate_every", "evaluation_episodes", "checkpo
 )
 @group(
     "What is known",
-    click.option("--logs", multiple=True, required=True, metavar="FILE", callback=log_names,
+    click.option("--logs", multiple=True, required=True, metavar="FILE",
                  help="Log of the changed machine, with rewards; may be repeated."),
     click.option("--policy", callback=policy_name, metavar="NAME|FILE|MODULE:FUNCTION",
                  help="The source policy (default with a translator: good; scripted on "
                  "Meta-World)."),
     translator_options,
-    click.option("--src", "sources", multiple=True, metavar="FILE", callback=log_names,
+    click.option("--src", "sources", multiple=True, metavar="FILE",
                  help="In place of --translator: log of the source machine, to learn one first; "
                  "may be repeated."),
 )  # fmt: skip

@@ -22,7 +22,6 @@ from mcat.commands.options import (
     seed_option,
     task_from,
     task_options,
-    there,
     translator_options,
     workers_option,
 )
@@ -58,7 +57,7 @@ class _How(NamedTuple):
         "mcat evaluate runs/halfcheetah-armature-fast-seed0 --out fast-seed0.json --resume",
     ),
 )
-@click.argument("run", required=False, type=click.Path(path_type=Path), callback=there)
+@click.argument("run", required=False, type=click.Path(path_type=Path))
 @group(
     "A run's policy",
     click.option("--split", type=click.Choice(["train", "test", "all"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +22,6 @@ def there(context: click.Context, option: click.Parameter, value: Path | None) -
     """A path that leads to something."""
     if value is not None and not value.exists():
         raise MissingInputError(f"{value} is not there")
-    return value
-
-
-def log_names(
-    context: click.Context, option: click.Parameter, value: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Paths that lead to something, or ids of Minari, which end in the number of a version."""
-    for name in value:
-        if not Path(name).exists() and not re.search(r"-v\d+$", name):
-            raise MissingInputError(f"{name} is not there: name a file, a Minari folder or id")
     return value
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -27,6 +30,7 @@ _COMMANDS: Mapping[str, click.Command] = {
 # What the sweep itself gives to every run, or what would make no sense there.
 _OURS = ("out", "resume", "overwrite", "quiet", "json", "print-config", "threads", "workers", "set",
          "video")  # fmt: skip
+_LOGS = ("logs", "sources", "targets", "tasks")  # parameters that name logs
 # Options that change nothing of what a run makes.
 _NO_CONFIG = ("out", "resume", "overwrite", "quiet", "as_json", "threads", "workers")
 
@@ -86,6 +90,7 @@ class Commands:
                 params = dict(context.params)
                 context.meta[ONLY_CHECK] = True
                 entry.invoke(context)
+                _require_logs(params)
         except click.ClickException as error:
             raise UsageError(error.format_message().rstrip(".")) from None
         except MissingInputError as error:
@@ -137,6 +142,13 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_text, value))
     return "none" if value is None else str(value)
+
+
+def _require_logs(params: Mapping[str, Any]) -> None:
+    """Refuse logs that are neither there nor ids of Minari, which end in a version's number."""
+    for name in itertools.chain.from_iterable(params.get(key, ()) for key in _LOGS):
+        if not Path(name).exists() and not re.search(r"-v\d+$", name):
+            raise MissingInputError(f"{name} is not there: name a file, a Minari folder or id")
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,6 @@ import click
 
 from mcat.commands.help import Explained, group, json_option
 from mcat.commands.options import (
-    log_names,
     map_name,
     only_checked,
     out_option,
@@ -80,11 +79,11 @@ WORTH = (
 )
 @group(
     "Logs",
-    click.option("--src", "sources", multiple=True, metavar="FILE", callback=log_names,
+    click.option("--src", "sources", multiple=True, metavar="FILE",
                  help="Log of the machine that has a good policy; may be repeated."),
-    click.option("--tgt", "targets", multiple=True, metavar="FILE", callback=log_names,
+    click.option("--tgt", "targets", multiple=True, metavar="FILE",
                  help="Log of the changed machine; may be repeated."),
-    click.option("--task", "tasks", multiple=True, metavar="FILE", callback=log_names,
+    click.option("--task", "tasks", multiple=True, metavar="FILE",
                  help="In place of both: logs of several machines; the translator then goes from "
                  "any to any. Logs of one task are one machine."),
 )  # fmt: skip

@@ -191,7 +191,7 @@ def test_what_no_plan_can_say_is_told_in_one_line(case):
 
 
 MISSING = {
-    "a run": ("evaluate", "run = 'nowhere'", "nowhere is not there"),
+    "a run": ("evaluate", "run = 'nowhere'", "nowhere is no run of mcat"),
     "a folder that is no run": ("evaluate", "run = '.'", "is no run of mcat"),
     "a log of the source": ("translate", "src = 'no.h5'\ntgt = '@a'", "no.h5 is not there"),
     "a log to adapt to": ("adapt", "logs = ['@a', 'no.h5']", "no.h5 is not there"),
