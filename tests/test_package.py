@@ -17,7 +17,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # A module imports only from its left; those in the first place serve all.
 ORDER = (
     {"errors", "lazy", "types", "safe_io", "leases", "workplaces", "formats", "config",
-     "interrupts", "own_code", "progress", "provenance", "ranges",
+     "config_values", "interrupts", "own_code", "progress", "provenance", "ranges",
      "tensor_files"},
     {"envs"},
     {"datasets"},
