@@ -36,6 +36,7 @@ class Holder:
     start: int = 0  # when it began, as numbers of processes are used again
     host: str = ""
     cores: tuple[int, ...] = ()
+    since: float = 0.0  # when it took the lock
 
     @property
     def here(self) -> bool:
@@ -112,7 +113,9 @@ def _look_at(
         return RunState(run=run, state="done", ending=ending, **progress)
     holder = holder_of(sweep, run)
     if holder is not None:
-        return RunState(run=run, state="running", holder=holder, **progress)
+        # One that goes on has been silent for no longer than it runs again.
+        silent = min(progress.pop("age", math.nan), time.time() - holder.since)
+        return RunState(run=run, state="running", holder=holder, age=silent, **progress)
     ending = read_ending(sweep, run)
     state: State = "waiting"
     if ending is not None and ending.over(sweep.resources.retries):
@@ -159,7 +162,7 @@ def holder_of(sweep: Sweep, run: PlannedRun) -> Holder | None:
     """
     try:
         with open(sweep.lock(run), "rb") as file:
-            holder = _holder(file.read(4096))
+            holder = _holder(file.read(4096), os.fstat(file.fileno()).st_mtime)
             held = _is_held(file)
     except OSError:
         return None
@@ -189,7 +192,7 @@ def _is_held(lock: BinaryIO) -> bool | None:
         return None
 
 
-def _holder(content: bytes) -> Holder:
+def _holder(content: bytes, since: float) -> Holder:
     with suppress(ValueError, TypeError, KeyError):
         said = json.loads(content)
         return Holder(
@@ -197,8 +200,9 @@ def _holder(content: bytes) -> Holder:
             start=int(said.get("start") or 0),
             host=str(said["host"]),
             cores=tuple(said["cores"]),
+            since=since,
         )
-    return Holder()
+    return Holder(since=since)
 
 
 def _progress(out: Path) -> dict[str, Any]:

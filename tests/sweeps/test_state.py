@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -96,6 +97,24 @@ def test_one_that_writes_nothing_for_long_is_stalled():
 
     assert not state(590.0).stalled
     assert state(601.0).stalled
+
+
+def test_one_that_goes_on_is_silent_since_it_goes_on(tmp_path):
+    run = planned("a")
+    sweep = small_sweep(tmp_path, run)
+    table, lock = sweep.out(run) / "metrics.csv", sweep.lock(run)
+    for path in (table, lock):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("step,time/seconds\n5,1\n")
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for begun, stalled in ((60, False), (900, True)):
+            os.utime(table, (time.time() - 3600,) * 2)
+            os.utime(lock, (time.time() - begun,) * 2)
+            (found,) = look(sweep)
+            assert found.state == "running"
+            assert found.age == pytest.approx(begun, abs=5)
+            assert found.stalled == stalled
 
 
 def test_a_sweep_is_read_from_its_folder(tmp_path):
