@@ -17,10 +17,13 @@ from mcat.reports.comparison.statistics import (
     Strata,
     improvement,
     iqm,
+    least_chance,
     plain_difference,
     relative_difference,
 )
 from mcat.reports.sections import Array
+
+_RARE = 0.05  # what goes with intervals of 95 %
 
 
 class Scale(NamedTuple):
@@ -46,12 +49,21 @@ class Contrast(NamedTuple):
     relative: bool  # whether the difference is a part of what the reference earns, or a score
     difference: Estimate  # of the IQM over all families
     probability: Estimate  # that a run of the variant earns more than one of the reference
+    chance: float  # the smallest p-value that so few runs can have
+
+    @property
+    def apart(self) -> bool:
+        """Whether the interval of the difference leaves out 0."""
+        interval = self.difference.interval
+        return interval is not None and not interval.low <= 0 <= interval.high
 
     @property
     def clear(self) -> bool:
-        """Whether chance alone is no good explanation of the difference."""
-        interval = self.difference.interval
-        return interval is not None and not interval.low <= 0 <= interval.high
+        """Whether chance alone is no good explanation of the difference.
+
+        Of few runs an interval is too narrow, so there must be enough for an exact test too.
+        """
+        return self.apart and self.chance <= _RARE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +173,7 @@ class Comparison:
             relative=relative,
             difference=difference(one, other, paired=paired),
             probability=improvement(one, other),
+            chance=least_chance(one, other),
         )
 
 

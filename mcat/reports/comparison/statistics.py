@@ -11,6 +11,7 @@ and five families, in 93 % with five seeds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -118,6 +119,16 @@ def _contrast(
         return compare(iqm(np.concatenate(one, -1)), iqm(np.concatenate(other, -1)))
 
     return _estimate(statistic, [*first, *second], copies=2 if paired else 1)
+
+
+def least_chance(first: Strata, second: Strata) -> float:
+    """The smallest two-sided p-value that any division of so few scores can have.
+
+    Under chance alone every way to deal a stratum's scores to the two sides is as likely. Three
+    against three in one stratum have 20 ways, so that even the farthest apart are 1 case in 10.
+    """
+    sizes = [(len(one), len(other)) for one, other in zip(first, second, strict=True)]
+    return 2 / math.prod(math.comb(one + other, one) for one, other in sizes)
 
 
 def profile(strata: Strata, thresholds: Array) -> Band:

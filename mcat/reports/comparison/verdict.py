@@ -87,8 +87,10 @@ def _sentence(comparison: Comparison, contrast: Contrast) -> str:
         return f"Too few seeds to say: {says} ({runs})."
     text = percent if contrast.relative else signed
     limits = f"95 % interval {text(interval.low)} to {text(interval.high)}"
-    clear = "a clear difference" if contrast.clear else "no clear difference"
-    return f"{says} ({limits}; {runs}): {clear}."
+    found = "no clear difference"
+    if contrast.apart:
+        found = "a clear difference" if contrast.clear else "a hint, as so few runs prove nothing"
+    return f"{says} ({limits}; {runs}): {found}."
 
 
 def _count(comparison: Comparison, contrasts: Sequence[Contrast]) -> str:

@@ -11,6 +11,7 @@ from mcat.reports.comparison.statistics import (
     iqm,
     iqm_band,
     iqm_estimate,
+    least_chance,
     paired_difference,
     plain_difference,
     profile,
@@ -57,6 +58,16 @@ def test_resampling_is_scipys_bit_for_bit():
         rng=np.random.default_rng(0),
     )
     assert iqm_estimate(strata).interval == pytest.approx(tuple(found.confidence_interval))
+
+
+def test_the_least_chance_is_that_of_the_farthest_apart():
+    """By scipy's exact test of scores that do not overlap; two strata multiply their ways."""
+    for size in (3, 4, 5):
+        low, high = np.arange(size), np.arange(size) + 100
+        exact = stats.mannwhitneyu(low, high, method="exact").pvalue
+        assert least_chance([low], [high]) == pytest.approx(exact)
+    three = np.arange(3)
+    assert least_chance([three, three], [three, three]) == 2 / 20**2
 
 
 def test_the_probability_of_improvement_is_mann_whitneys_u():
