@@ -15,9 +15,9 @@ from mcat.reports.comparison.statistics import (
     FEWEST,
     Estimate,
     Strata,
+    chance,
     improvement,
     iqm,
-    least_chance,
     plain_difference,
     relative_difference,
 )
@@ -49,7 +49,7 @@ class Contrast(NamedTuple):
     relative: bool  # whether the difference is a part of what the reference earns, or a score
     difference: Estimate  # of the IQM over all families
     probability: Estimate  # that a run of the variant earns more than one of the reference
-    chance: float  # the smallest p-value that so few runs can have
+    chance: float  # of as large a difference if the variants were alike
 
     @property
     def apart(self) -> bool:
@@ -61,7 +61,7 @@ class Contrast(NamedTuple):
     def clear(self) -> bool:
         """Whether chance alone is no good explanation of the difference.
 
-        Of few runs an interval is too narrow, so there must be enough for an exact test too.
+        Of few runs an interval is too narrow, so a test that is not has to agree.
         """
         return self.apart and self.chance <= _RARE
 
@@ -173,7 +173,7 @@ class Comparison:
             relative=relative,
             difference=difference(one, other, paired=paired),
             probability=improvement(one, other),
-            chance=least_chance(one, other),
+            chance=chance(one, other),
         )
 
 

@@ -11,7 +11,6 @@ and five families, in 93 % with five seeds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ Strata = Sequence[Array]
 
 FEWEST = 3  # scores of a stratum; two have no spread worth the name
 RESAMPLES = 2000
+_DEALS = 20_000
 _TAILS = (0.025, 0.975)
 _TRIMMED = 0.25
 
@@ -121,14 +121,24 @@ def _contrast(
     return _estimate(statistic, [*first, *second], copies=2 if paired else 1)
 
 
-def least_chance(first: Strata, second: Strata) -> float:
-    """The smallest two-sided p-value that any division of so few scores can have.
+def chance(first: Strata, second: Strata) -> float:
+    """How often chance alone parts the two sides as far: a permutation test, two-sided.
 
-    Under chance alone every way to deal a stratum's scores to the two sides is as likely. Three
-    against three in one stratum have 20 ways, so that even the farthest apart are 1 case in 10.
+    In each stratum the scores of both are dealt to them anew. Unlike a bootstrap that keeps to
+    its level with few scores: three against three in one stratum can be dealt in 20 ways, so even
+    if they do not overlap, that happens in 1 case of 10. Pairs are not kept together, as
+    five of them would never be enough.
     """
-    sizes = [(len(one), len(other)) for one, other in zip(first, second, strict=True)]
-    return 2 / math.prod(math.comb(one + other, one) for one, other in sizes)
+    rng = np.random.default_rng(0)
+    ones, others = [], []
+    for one, other in zip(first, second, strict=True):
+        scores = np.concatenate((one, other))
+        dealt = rng.permuted(np.broadcast_to(scores, (_DEALS, len(scores))), axis=-1)
+        dealt = np.concatenate((scores[None], dealt))  # what happened is one of the cases
+        ones.append(dealt[:, : len(one)])
+        others.append(dealt[:, len(one) :])
+    gaps = np.abs(iqm(np.concatenate(others, -1)) - iqm(np.concatenate(ones, -1)))
+    return float((gaps >= gaps[0] - 1e-9).mean())
 
 
 def profile(strata: Strata, thresholds: Array) -> Band:

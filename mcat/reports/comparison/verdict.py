@@ -89,7 +89,8 @@ def _sentence(comparison: Comparison, contrast: Contrast) -> str:
     limits = f"95 % interval {text(interval.low)} to {text(interval.high)}"
     found = "no clear difference"
     if contrast.apart:
-        found = "a clear difference" if contrast.clear else "a hint, as so few runs prove nothing"
+        hint = f"a hint, as chance alone does that in {percent(contrast.chance)} of cases"
+        found = "a clear difference" if contrast.clear else hint
     return f"{says} ({limits}; {runs}): {found}."
 
 

@@ -68,16 +68,16 @@ def test_the_first_sentence_is_the_answer():
 
 
 def test_so_few_runs_that_chance_could_part_them_are_a_hint():
-    """Chance alone parts three from three in 1 case of 10, four from four in 1 of 35."""
+    """Chance alone parts three from three in 1 case of 10."""
     one_family = {"ant-cripple": 282}
     few = verdict(Comparison(runs=tuple(compared({"a": 1, "b": 2}, families=one_family))))
     assert few.headline == (
         "“b” earns 100 % more on unseen tasks than “a” (95 % interval 100 % to 100 %;"
-        " 3 seeds, 1 family): a hint, as so few runs prove nothing."
+        " 3 seeds, 1 family): a hint, as chance alone does that in 10 % of cases."
     )
     assert few.tone == "unclear"
-    more = compared({"a": 1, "b": 2}, families=one_family, seeds=4)
-    assert first_sentence(more).endswith("4 seeds, 1 family): a clear difference.")
+    more = compared({"a": 1, "b": 2}, families=one_family, seeds=5)
+    assert first_sentence(more).endswith("5 seeds, 1 family): a clear difference.")
 
 
 def test_the_same_is_asked_for_equal_computing():
@@ -182,7 +182,7 @@ def test_returns_below_zero_are_compared_by_score():
     assert first_sentence(runs) == (
         "“y” earns 0.80 more as a score (0 is the worst run of its family, 1 the best)"
         " on training tasks than “x” (95 % interval +0.80 to +0.80; 3 seeds, 1 family):"
-        " a hint, as so few runs prove nothing."
+        " a hint, as chance alone does that in 10 % of cases."
     )
 
 

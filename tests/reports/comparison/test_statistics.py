@@ -7,11 +7,11 @@ from scipy import stats
 from mcat.reports.comparison import statistics
 from mcat.reports.comparison.statistics import (
     RESAMPLES,
+    chance,
     improvement,
     iqm,
     iqm_band,
     iqm_estimate,
-    least_chance,
     paired_difference,
     plain_difference,
     profile,
@@ -60,14 +60,25 @@ def test_resampling_is_scipys_bit_for_bit():
     assert iqm_estimate(strata).interval == pytest.approx(tuple(found.confidence_interval))
 
 
-def test_the_least_chance_is_that_of_the_farthest_apart():
-    """By scipy's exact test of scores that do not overlap; two strata multiply their ways."""
-    for size in (3, 4, 5):
-        low, high = np.arange(size), np.arange(size) + 100
-        exact = stats.mannwhitneyu(low, high, method="exact").pvalue
-        assert least_chance([low], [high]) == pytest.approx(exact)
-    three = np.arange(3)
-    assert least_chance([three, three], [three, three]) == 2 / 20**2
+def test_chance_is_that_of_a_permutation_test():
+    """By scipy, which deals all scores of one stratum; three and three apart by counting."""
+    rng = np.random.default_rng(1)
+    for size in (3, 4, 6):
+        one, other = rng.normal(size=size), rng.normal(size=size) + 1
+        scipys = stats.permutation_test(
+            (other, one), lambda x, y, axis: iqm(x) - iqm(y), vectorized=True, n_resamples=np.inf
+        )
+        assert chance([one], [other]) == pytest.approx(scipys.pvalue, abs=0.03)
+    assert chance([one], [other]) > 0  # what happened is one of the cases
+    three = np.arange(3.0)
+    assert chance([three], [three + 100]) == pytest.approx(2 / 20, abs=0.02)
+
+
+def test_families_that_contradict_each_other_are_not_clear():
+    """Each is parted wholly, in opposite directions: together that is what chance does."""
+    low, high = np.array([1, 1.01, 1.02]), np.array([1.1, 1.11, 1.13])
+    assert chance([low, low], [high, high]) < 0.02
+    assert chance([low, high], [high, low]) > 0.5
 
 
 def test_the_probability_of_improvement_is_mann_whitneys_u():
