@@ -19,6 +19,9 @@ from mcat.translator.tensors import Part, load_tensors, tensors_of
 class Batch(NamedTuple):
     """Transitions; `terminal` is 1 only where the task truly ended, never at a time limit.
 
+    A row may also have the rewards of n steps, and the state after them: then it has 1 - γ^(n-1)
+    for `terminal`, so that what follows counts γ^n.
+
     Some learners take `(tasks, n, ...)` too: as many of each task.
     """
 

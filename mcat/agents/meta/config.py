@@ -43,6 +43,8 @@ class MCATConfig:
         replay_capacity: Transitions that B keeps, of all tasks together; the oldest episodes go
             first.
         updates_per_step: Such updates per environment step.
+        td_steps: n, the steps whose rewards a TD target adds up before it asks the critics what
+            follows; 1 as printed. Credit by a network looks one step ahead whatever it is.
         good_enough: Held-out error of F below which a tenth of its steps will do, as in the
             authors' code; None for what suits the robot, 0 for never.
         td3: The numbers of TD3, if it is the learner.
@@ -67,6 +69,7 @@ class MCATConfig:
     batch_size: int = 256
     replay_capacity: int = 1_000_000
     updates_per_step: float = 1.0
+    td_steps: int = 1
     good_enough: float | None = None
     td3: TD3Config = field(default_factory=TD3Config)
     crossq: CrossQConfig = field(default_factory=CrossQConfig)
@@ -90,7 +93,7 @@ class MCATConfig:
             raise UsageError(
                 "start_steps and exploration must not be negative, updates_per_step positive"
             )
-        require_ranges(self, at_least_1=["batch_size"])
+        require_ranges(self, at_least_1=["batch_size", "td_steps"])
         if self.context.decay:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
         if self.context.cut_below:

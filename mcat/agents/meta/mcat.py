@@ -236,6 +236,8 @@ class MCAT:
             rng=self.rngs["sampling"],
             batch_size=self.config.batch_size,
             scale_rewards=self.config.scale_rewards,
+            td_steps=self.config.td_steps,
+            discount=self.config.discount,
             room=room,
         )
 

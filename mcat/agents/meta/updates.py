@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learner import Batch, Imitation, Learner
+from mcat.agents.meta.multistep import RunningRows, look_ahead
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.rollout import Taken
@@ -39,6 +40,8 @@ class PolicyUpdates:
         batch_size: How many TD rows a batch has.
         scale_rewards: Give the learner rewards in units of their spread and, where no episode ends
             by itself and nothing is imitated, without their mean. That changes no policy's rank.
+        td_steps: How many steps a row has, if rewards are known at once.
+        discount: γ, for rows of several steps.
         room: How many transitions `see` may add.
 
     Attributes:
@@ -58,6 +61,8 @@ class PolicyUpdates:
         rng: np.random.Generator,
         batch_size: int,
         scale_rewards: bool = False,
+        td_steps: int = 1,
+        discount: float = 1.0,
         room: int = 0,
     ) -> None:
         self._learner, self._imitation = learner, imitation
@@ -68,7 +73,8 @@ class PolicyUpdates:
         rows = replay.transitions(np.arange(len(replay)))
         obs, action, reward, next_obs, terminal = map(torch.from_numpy, rows[1:])
         # A network's are another one after every step: `_draw` asks for them.
-        reward = reward[:, None] if credit.used == "learned" else credit.rewards()
+        self._asks = credit.used == "learned"
+        reward = reward[:, None] if self._asks else credit.rewards()
         stored = _rows(obs, action, reward, next_obs, terminal, encode_all(policy, replay))
         self._rows = _with_room(room, stored)
         self._count = len(replay)  # rows in use
@@ -76,6 +82,12 @@ class PolicyUpdates:
         if scale_rewards:
             endless = not replay.terminals.any()
             self._mean, self._spread = self._reward_scale(centred=endless)
+        self._running: RunningRows | None = None
+        if not self._asks:
+            self._rows = self._rows._replace(reward=self._scaled(self._rows.reward))
+            if td_steps > 1:
+                look_ahead(self._rows, replay.lengths, td_steps, discount, self._states)
+                self._running = RunningRows(td_steps, discount, self._states)
         self.sums, self.done, self.seen = torch.zeros(len(LOSSES)), 0, 0
 
     def __call__(self) -> Tensor:
@@ -84,7 +96,7 @@ class PolicyUpdates:
         indices, imitated = np.empty(0, np.int64), None
         if self._imitation is not None and len(self._imitation):
             indices, imitated = self._imitation_rows(self._imitation)
-        losses = self._learner.update(self._batch(), imitated)
+        losses = self._learner.update(self._draw(self._batch_size), imitated)
         if self._imitation is not None and imitated is not None:
             self._imitation.update(indices, losses.gains.numpy())
         found = torch.stack((losses.critic, losses.actor, losses.imitation, credit_loss))
@@ -102,10 +114,13 @@ class PolicyUpdates:
             torch.from_numpy(np.asarray(column, np.float32))[rows] for column in taken[:5]
         )
         reward = self._credit.estimate(obs, action, next_obs, received[:, None])
+        reward = reward if self._asks else self._scaled(reward)
         new = _rows(obs, action, reward, next_obs, terminal, contexts[rows])
         places = slice(self._count, self._count + len(rows))
         for column, values in zip(self._rows, new, strict=True):
             column[places] = values
+        if self._running is not None:
+            self._running.extend(self._rows, self._count, rows.tolist())
         self._count += len(rows)
 
     @property
@@ -113,20 +128,19 @@ class PolicyUpdates:
         """The mean losses by name."""
         return dict(zip(LOSSES, (self.sums / max(self.done, 1)).tolist(), strict=True))
 
-    def _batch(self) -> Batch:
-        """Transitions of all tasks, with rewards in the learner's units."""
-        batch = self._draw(self._batch_size)
-        return batch._replace(reward=(batch.reward - self._mean) / self._spread)
+    def _scaled(self, reward: Tensor) -> Tensor:
+        """Rewards in the learner's units."""
+        return (reward - self._mean) / self._spread
 
     def _draw(self, size: int) -> Batch:
-        """Transitions of all tasks, with rewards as credited."""
+        """Transitions of all tasks, with rewards as credited, in the learner's units."""
         indices = torch.from_numpy(self._rng.integers(self._count, size=size))
         batch = Batch(*(column[indices] for column in self._rows))
-        if self._credit.used != "learned":
+        if not self._asks:
             return batch
         obs, next_obs = (x[:, : self._states] for x in (batch.obs, batch.next_obs))
         reward = self._credit.estimate(obs, batch.action, next_obs, batch.reward)
-        return batch._replace(reward=reward)
+        return batch._replace(reward=self._scaled(reward))
 
     def _reward_scale(self, *, centred: bool) -> tuple[float, float]:
         """Mean and spread of the rewards; 0 for the mean where subtracting it would mislead."""

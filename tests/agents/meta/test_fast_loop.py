@@ -37,7 +37,6 @@ from tests.agents.meta.test_loop import (  # noqa: F401
     small_and_fast,
     spawn,
 )
-from tests.agents.meta.test_updates import updates
 
 FAST = overlay(
     TINY,
@@ -158,13 +157,11 @@ def test_evaluation_runs_whole_episodes_whatever_is_collected(tmp_path, monkeypa
 
 def test_rewards_are_centred_and_in_units_of_their_spread():
     agent = mcat(FAST)
-    update = updates(agent)
-    update._imitation = None
+    update = agent._policy_updates()
     rewards = agent.credit.rewards()
-    update._mean, update._spread = update._reward_scale(centred=True)
     assert update._mean == pytest.approx(float(rewards.mean()), abs=0.05)
     assert update._spread == pytest.approx(float(rewards.std()), rel=0.1)
-    batches = np.concatenate([update._batch().reward.numpy() for _ in range(200)])
+    batches = np.concatenate([update._draw(64).reward.numpy() for _ in range(200)])
     assert abs(batches.mean()) < 0.1
     assert batches.std() == pytest.approx(1, rel=0.1)
 

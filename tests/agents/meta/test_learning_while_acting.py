@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from mcat.agents.learner import Batch
 from mcat.agents.meta.mcat import MCAT
+from mcat.agents.meta.multistep import look_ahead
 from mcat.agents.meta.updates import PolicyUpdates, encode_all
 from mcat.config import overlay
 from mcat.datasets.episodes import EpisodeStore
@@ -58,12 +60,28 @@ def test_every_step_is_in_the_next_batches_as_it_happened():
         found[0], torch.cat((torch.from_numpy(rows.observations), contexts), 1)
     )
     assert np.array_equal(found[1].numpy(), rows.actions)
-    rewards = agent.credit.ridge.rewards_of(new)[places]
+    rewards = updates._scaled(agent.credit.ridge.rewards_of(new)[places])
     np.testing.assert_allclose(found[2][:, 0].numpy(), rewards, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(
         found[3], torch.cat((torch.from_numpy(rows.next_observations), contexts), 1)
     )
     assert not found[4].any()
+
+
+def test_rows_of_three_steps_are_those_of_the_whole_episodes():
+    agent, updates = ready(**{"credit.kind": "ridge", "td_steps": 3})
+    before, states = len(agent.replay), agent.replay.observation_size
+    new = act(agent, lambda taken: agent.after_step(taken, no_progress))
+    rows = new.transitions(np.arange(2 * HORIZON))
+    rewards = updates._scaled(agent.credit.ridge.rewards_of(new)).astype(np.float32)
+    columns = rows.observations, rows.actions, rewards[:, None], rows.next_observations
+    wanted = Batch(*map(torch.tensor, columns), terminal=torch.zeros(2 * HORIZON, 1))
+    look_ahead(wanted, new.lengths, 3, agent.config.discount, states)
+    places = np.arange(2 * HORIZON).reshape(2, HORIZON).T.ravel()
+    found = Batch(*(column[before : before + 2 * HORIZON] for column in updates._rows))
+    torch.testing.assert_close(found.reward, wanted.reward[places], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.next_obs[:, :states], wanted.next_obs[places])
+    torch.testing.assert_close(found.terminal, wanted.terminal[places])
 
 
 @pytest.mark.parametrize("per_step", [1 / 6, 1.0, 1.5])

@@ -70,7 +70,7 @@ def test_encoding_in_chunks_changes_nothing(monkeypatch):
 def test_a_batch_has_the_steps_own_context_with_the_state_and_with_the_next(kind):
     agent = mcat(overlay(TINY, {"credit.kind": kind}))
     size = agent.task_set.observation_size
-    batch = updates(agent)._batch()
+    batch = updates(agent)._draw(agent.config.batch_size)
     assert torch.equal(batch.obs[:, size:], batch.next_obs[:, size:])  # z_t with s_{t+1} too
     contexts = encode_all(agent.policy, agent.replay)
     states = torch.from_numpy(agent.replay.observations.copy())
@@ -121,7 +121,7 @@ def test_no_gradient_of_the_policy_reaches_the_encoder():
     for parameter in agent.models.model.parameters():
         parameter.grad = None
     update = updates(agent)
-    assert not update._batch().obs.requires_grad
+    assert not update._draw(8).obs.requires_grad
     assert not update._imitation_rows(agent.imitation)[1].obs.requires_grad
     for _ in range(4):
         update()
