@@ -16,6 +16,7 @@ LIMITS = {
     "threads": 256,
     "episodes": 10_000,
     "batch_size": 100_000,
+    "td_steps": 1000,
     "replay_capacity": 100_000_000,
     "imitation.capacity": 100_000_000,
     "hidden": 4096,

@@ -26,6 +26,7 @@ HUGE = [
     ("mcat.credit.hidden", "1e9"),
     ("mcat.imitation.capacity", "1e15"),
     ("mcat.replay_capacity", "1e15"),
+    ("mcat.td_steps", "1e6"),
     ("evaluation_episodes", "1000000000"),
     ("threads", "1000000000000"),
     ("threads", "1000000"),
