@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcat.agents.meta.config import PRESETS
+from mcat.agents.meta.methods.registry import find_method
 from mcat.cli import run
 from mcat.commands.metatrain import (
     EXPERIMENTS,
@@ -80,6 +81,23 @@ def test_without_options_it_is_the_preset_fast(capsys):
 def test_a_preset_is_its_settings(name, capsys):
     expected = {"preset": name, **flatten(to_json(PRESETS[name]))}
     assert resolved(f"--preset {name}", capsys) == expected
+
+
+def test_hoppers_have_numbers_of_their_own_in_fast(capsys):
+    own = {"mcat.td_steps": 5, "mcat.crossq.discount": 0.98, "mcat.crossq.huber_delta": 30.0}
+    expected = {"preset": "fast", **flatten(to_json(PRESETS["fast"])), "family": "hopper-size"}
+    assert resolved("--family hopper-size", capsys) == expected | own
+    changed = resolved("--family hopper-size --set mcat.td_steps=1", capsys)
+    assert changed == expected | own | {"mcat.td_steps": 1}
+    # A run is named after what differs from what its robot has, not from other robots' numbers.
+    config = overlay(find_method("mcat").preset("fast", "hopper"), {"family": "hopper-size"})
+    assert _run_name("fast", config) == "hopper-size-fast-seed0"
+    assert _run_name("fast", overlay(config, {"mcat.td_steps": 1})) != _run_name("fast", config)
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"fast"}))
+def test_hoppers_have_them_in_no_other_preset(preset):
+    assert find_method("mcat").preset(preset, "hopper") == PRESETS[preset]
 
 
 SWITCHES = [

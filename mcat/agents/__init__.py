@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mcat.agents.evaluation import Evaluator, episode_outcomes, run_episodes
     from mcat.agents.meta.config import PRESETS, MCATConfig, MetaTrainConfig
     from mcat.agents.meta.mcat import MCAT
+    from mcat.agents.meta.methods.registry import find_method
     from mcat.agents.meta.run import metatrain
     from mcat.agents.policies.context_policy import ContextPolicy
     from mcat.agents.policies.foreign.export import export_onnx
@@ -74,6 +75,7 @@ __all__ = [
     "episode_outcomes",
     "evaluate_run",
     "export_onnx",
+    "find_method",
     "find_policy",
     "import_policy",
     "load_policy",

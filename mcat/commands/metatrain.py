@@ -209,14 +209,15 @@ def _resolve(context: click.Context) -> tuple[str, RunConfig]:
 
     options = context.params
     method = _method(context)
-    presets, settings = find_method(method).presets, _settings_of(method)
+    found, settings = find_method(method), _settings_of(method)
     _require_own_options(context, method)
-    preset, changes = layers(context, settings, presets)
+    preset, changes = layers(context, settings, found.presets)
     changes.pop("method", None)
-    config = overlay(presets[preset], changes)
+    chosen = found.preset(preset, overlay(found.presets[preset], changes).robot)
+    config = overlay(chosen, changes)
     if method in ("mcat", "mql"):  # those with a choice of learners
-        require_used(getattr(config, method), getattr(presets[preset], method), f"{method}.")
-    usual = flatten(to_json(presets[preset]))
+        require_used(getattr(config, method), getattr(chosen, method), f"{method}.")
+    usual = flatten(to_json(chosen))
     if method == "mcat":
         require_effect(context, SETTINGS, IDLE, usual, flatten(to_json(config)))
     for item in settings:
@@ -284,7 +285,7 @@ def _run_name(preset: str, config: RunConfig) -> str:
     from mcat.agents.meta.methods.registry import find_method
 
     method = config.method
-    usual = flatten(to_json(find_method(method).presets[preset]))
+    usual = flatten(to_json(find_method(method).preset(preset, config.robot)))
     # The switch that a method's presets leave something to do for.
     unsaid = SIL.name if method == "mcat" else "no_sil"
     known = {item.name for item in (*EXPERIMENTS, SIL)} - {unsaid}

@@ -15,6 +15,7 @@ from mcat.agents.meta.methods.registry import METHODS
 from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.runs.record import RunRecord
 from mcat.config import completed, defaults_of, flatten, to_json
+from mcat.envs.families import FAMILIES
 from mcat.errors import MissingInputError, UsageError
 from mcat.reports.runs import Contexts, LearningRun
 from mcat.reports.sections import Array, Rows, told_apart
@@ -124,7 +125,10 @@ def _of_method(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _preset(record: RunRecord) -> RunConfig | None:
     """What is today called as the preset of a run; None if there is no such any more."""
     method = METHODS.get(record.method) if record.kind == "metatrain" else METHODS["mcat"]
-    return method.presets.get(record.preset) if method else None
+    if method is None or record.preset not in method.presets:
+        return None
+    family = record.own_family or FAMILIES.get(record.family)
+    return method.preset(record.preset, family.train[0].robot if family else "")
 
 
 def _labels(records: Sequence[RunRecord]) -> list[str]:

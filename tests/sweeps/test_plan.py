@@ -293,11 +293,12 @@ def test_packaged_plans_can_be_run_and_docs_say_what_they_cost(name):
 
 
 def test_the_recorded_sweep_goes_on_with_what_fast_was_when_it_began():
-    """Its finished runs have two updates a step, and know of no growing average or Huber loss."""
+    """Two updates a step, and nothing of a growing average, Huber's loss or longer targets."""
     for run in resolve(load_plan("transfer")[0], Commands()):
         own = run.config["mcat"]
         assert (own["updates_per_step"], own["crossq"]["deployed_share"]) == (2, 0)
-        assert own["crossq"]["huber_delta"] is None
+        assert (own["crossq"]["huber_delta"], own["crossq"]["discount"]) == (None, 0.99)
+        assert own["td_steps"] == 1
 
 
 def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():

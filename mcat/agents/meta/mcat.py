@@ -112,8 +112,7 @@ class MCAT:
         assert isinstance(config, MetaTrainConfig)
         settings = config.mcat
         if settings.good_enough is None:
-            robot = config.tasks.train[0].robot
-            settings = replace(settings, good_enough=GOOD_ENOUGH.get(robot, 0.0))
+            settings = replace(settings, good_enough=GOOD_ENOUGH.get(config.robot, 0.0))
         return cls(task_set, settings, seed)
 
     # --- who acts --------------------------------------------------------------------------

@@ -76,6 +76,11 @@ class RunConfig:
         return with_mirror_images(chosen) if wanted else chosen
 
     @property
+    def robot(self) -> str:
+        """That of the family's tasks; Meta-World's have several, and it is the first one's."""
+        return self.tasks.train[0].robot
+
+    @property
     def own(self) -> MethodSettings:
         """The method's own group."""
         found: MethodSettings = getattr(self, self.method)

@@ -32,7 +32,8 @@ def write_run(
     plain = {"family": family, "seed": seed}
     if family == "ant-cripple":
         plain["mirror"] = False  # with mirror images it has other tasks in each preset
-    config = overlay(METHODS[method].presets[preset], plain | (changes or {}))
+    usual = overlay(METHODS[method].presets[preset], plain)
+    config = overlay(METHODS[method].preset(preset, usual.robot), plain | (changes or {}))
     task_set = TaskSet.of(config.tasks.replace(horizon=horizon))
     folder.mkdir(parents=True)
     names = {"train": list(task_set.train), "test": list(task_set.test)}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mcat.agents.meta.config import PRESETS, MetaTrainConfig
+from mcat.agents.meta.config import BY_ROBOT, PRESETS, MetaTrainConfig
 from mcat.agents.meta.methods import configs, presets
 from mcat.agents.meta.run_config import RunConfig
+from mcat.config import overlay
 from mcat.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ class Method:
     config: type[RunConfig]  # the class of its runs' settings
     presets: Mapping[str, RunConfig]  # complete settings under one name
     place: str  # module below `mcat.agents.meta`, and class
+    # By preset and robot, what differs from `presets`.
+    by_robot: Mapping[str, Mapping[str, dict[str, Any]]] = field(default_factory=dict)
+
+    def preset(self, name: str, robot: str) -> RunConfig:
+        """The preset of that name, with what a robot needs otherwise."""
+        return overlay(self.presets[name], self.by_robot.get(name, {}).get(robot, {}))
 
     def make(self, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Algorithm:
         """The method before its first round; every random draw follows from `seed`."""
@@ -36,7 +43,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "mcat": Method("MCAT", MetaTrainConfig, PRESETS, "mcat:MCAT"),
+    "mcat": Method("MCAT", MetaTrainConfig, PRESETS, "mcat:MCAT", BY_ROBOT),
     "pearl": Method("PEARL", configs.PEARLRun, presets.PEARL, "methods.pearl:PEARL"),
     "mql": Method("MQL", configs.MQLRun, presets.MQL, "methods.mql:MQL"),
     "distral": Method("Distral", configs.DistralRun, presets.DISTRAL, "methods.distral:Distral"),
