@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mcat.agents.learner import Imitation, Losses
+from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.networks import MLP, draw_weights, in_pairs, parameter_shapes
 from mcat.translator.tensors import Part
 
@@ -94,12 +94,7 @@ class Critics(ABC, Generic[Network]):
 
     @abstractmethod
     def values(
-        self,
-        obs: Tensor,
-        action: Tensor,
-        next_obs: Tensor,
-        next_action: Tensor,
-        imitation: Imitation | None = None,
+        self, batch: Batch, next_action: Tensor, imitation: Imitation | None = None
     ) -> Values:
         """The values that an update of the critics needs."""
 
@@ -147,20 +142,15 @@ class TrackedCritics(Critics[MLP]):
         self._rate = rate
 
     def values(
-        self,
-        obs: Tensor,
-        action: Tensor,
-        next_obs: Tensor,
-        next_action: Tensor,
-        imitation: Imitation | None = None,
+        self, batch: Batch, next_action: Tensor, imitation: Imitation | None = None
     ) -> Values:
         """Two passes: the copies over what comes next, the critics over all other rows."""
         with torch.no_grad():
-            after = self._apply(self.target, torch.cat((next_obs, next_action), -1))
-        rows = torch.cat((obs, action), -1)
+            after = self._apply(self.target, torch.cat((batch.next_obs, next_action), -1))
+        rows = torch.cat((batch.obs, batch.action), -1)
         if imitation is not None:
             rows = torch.cat((rows, torch.cat((imitation.obs, imitation.action), -1)), -2)
-        now, imitated = self._apply(self.net, rows).tensor_split((obs.shape[-2],), -2)
+        now, imitated = self._apply(self.net, rows).tensor_split((batch.obs.shape[-2],), -2)
         return Values(now, after, imitated)
 
     def judge(self, obs: Tensor, action: Tensor) -> Tensor:
@@ -209,17 +199,13 @@ class NormalisedCritics(Critics["NormalisedMLP"]):
         self._state_size = sizes[0] - action_size - context_size
 
     def values(
-        self,
-        obs: Tensor,
-        action: Tensor,
-        next_obs: Tensor,
-        next_action: Tensor,
-        imitation: Imitation | None = None,
+        self, batch: Batch, next_action: Tensor, imitation: Imitation | None = None
     ) -> Values:
         """One pass over both halves; imitated rows by themselves, under the running averages."""
         self.net.training = True
-        rows = torch.cat((self.rows(obs, action), self.rows(next_obs, next_action)), -2)
-        now, after = self._apply(self.net, rows).tensor_split((obs.shape[-2],), -2)
+        done = self.rows(batch.obs, batch.action)
+        rows = torch.cat((done, self.rows(batch.next_obs, next_action)), -2)
+        now, after = self._apply(self.net, rows).tensor_split((batch.obs.shape[-2],), -2)
         self.net.training = False
         imitated = now[..., :0, :]
         if imitation is not None:  # rows of another kind, which must not touch the statistics

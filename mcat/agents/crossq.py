@@ -59,15 +59,13 @@ class CrossQ(Learner):
 
     def update(self, batch: Batch, imitation: Imitation | None = None) -> Losses:
         """One step on the critics and, every `policy_delay`-th time, on the actor."""
-        obs, action, reward, next_obs, terminal = batch
+        obs, _, reward, next_obs, terminal = batch
         config = self.config
         for adam in (self.actor_adam, self.critic_adam):
             adam.param_groups[0]["lr"] = config.rate(self.updates)
 
-        next_action = self.smoothed_action(
-            self.actor, next_obs, config.target_noise, config.target_noise_clip
-        )
-        values = self.twins.values(obs, action, next_obs, next_action, imitation)
+        next_action = self.smoothed_action(self.actor, next_obs, config)
+        values = self.twins.values(batch, next_action, imitation)
         target = reward + config.discount * (1 - terminal) * values.after.amin(0)
         losses = values.losses(target, imitation, huber_delta=config.huber_delta)
         minimise(self.critic_adam, losses.total)

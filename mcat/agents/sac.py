@@ -74,7 +74,7 @@ class SAC(Learner):
 
     def update(self, batch: Batch, imitation: Imitation | None = None) -> Losses:
         """One step on critics and, every `policy_delay`-th time, actor, temperature and targets."""
-        obs, action, reward, next_obs, terminal = batch
+        obs, _, reward, next_obs, terminal = batch
         config = self.config
         for adam in (self.actor_adam, self.critic_adam):
             adam.param_groups[0]["lr"] = config.rate(self.updates)
@@ -84,7 +84,7 @@ class SAC(Learner):
         with torch.no_grad():
             drawn = self.policy(next_obs).draw(self.generator)
             cost = self.cost(next_obs, drawn)
-        values = self.twins.values(obs, action, next_obs, drawn.action, imitation)
+        values = self.twins.values(batch, drawn.action, imitation)
         # y = c r + γ (1 - terminal) [min Q'(s', a') - α log π(a')]
         later = config.discount * (1 - terminal) * (values.after.amin(0) - cost)
         target = config.reward_scale * reward + later

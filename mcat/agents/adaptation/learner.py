@@ -76,9 +76,7 @@ class Anchored(Learner):
         obs, action, reward, next_obs, terminal = batch
         config = self.config
         with torch.no_grad():
-            next_action = self.smoothed_action(
-                self.target_actor, next_obs, config.target_noise, config.target_noise_clip
-            )
+            next_action = self.smoothed_action(self.target_actor, next_obs, config)
             next_values = self.target_critics(torch.cat((next_obs, next_action), 1)).amin(0)
             target = reward + config.discount * (1 - terminal) * next_values
         values = self.critics(torch.cat((obs, action), 1))

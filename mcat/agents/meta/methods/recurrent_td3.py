@@ -83,19 +83,18 @@ class RecurrentTD3(Learner):
             weights: `(n, 1)`, what each row counts; None for 1.
             pull: What the squared distance from the weights at the last `anchor` costs.
         """
-        obs, action, reward, next_obs, terminal = batch
+        obs, _, reward, next_obs, terminal = batch
         config = self.config
         if isinstance(config, CrossQConfig):
             for adam in (self.actor_adam, self.critic_adam):
                 adam.param_groups[0]["lr"] = config.rate(self.updates)
-        next_action = self.smoothed_action(
-            self.actor_target, next_obs, config.target_noise, config.target_noise_clip
-        )
+        next_action = self.smoothed_action(self.actor_target, next_obs, config)
         with torch.no_grad():
             after = self.reader_target.read(next_obs)
         if imitation is not None:
             imitation = imitation._replace(obs=self.reader.read(imitation.obs))
-        values = self.twins.values(self.reader.read(obs), action, after, next_action, imitation)
+        seen = batch._replace(obs=self.reader.read(obs), next_obs=after)
+        values = self.twins.values(seen, next_action, imitation)
         target = reward + config.discount * (1 - terminal) * values.after.amin(0)
         delta = config.huber_delta if isinstance(config, CrossQConfig) else None
         losses = values.losses(target, imitation, huber_delta=delta, weights=weights)
