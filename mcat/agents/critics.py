@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from mcat.agents.configs import CrossQConfig, SACConfig, TD3Config
 from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.networks import MLP, draw_weights, in_pairs, parameter_shapes
 from mcat.translator.tensors import Part
@@ -221,6 +222,29 @@ class NormalisedCritics(Critics["NormalisedMLP"]):
         """What the critics see: state, action, context."""
         state, context = obs.tensor_split((self._state_size,), dim=-1)
         return torch.cat((state, action, context), -1)
+
+
+def make_critics(
+    config: CrossQConfig | SACConfig | TD3Config,
+    obs_size: int,
+    act_size: int,
+    generator: torch.Generator,
+    context_size: int = 0,
+    tasks: int | None = None,
+) -> Critics[MLP] | Critics[NormalisedMLP]:
+    """The critics that a learner's numbers ask for; observations may end with a context."""
+    sizes = obs_size + act_size, *config.hidden, 1
+    kind = config.critics if isinstance(config, SACConfig) else None
+    if kind == "tracked" or isinstance(config, TD3Config):
+        return TrackedCritics(sizes, generator, rate=config.target_rate, tasks=tasks)
+    return NormalisedCritics(
+        sizes,
+        generator,
+        momentum=config.momentum,
+        action_size=act_size,
+        context_size=context_size,
+        tasks=tasks,
+    )
 
 
 class NormalisedMLP(nn.Module):

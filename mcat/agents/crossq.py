@@ -14,7 +14,7 @@ import copy
 import torch
 
 from mcat.agents.configs import CrossQConfig
-from mcat.agents.critics import NormalisedCritics
+from mcat.agents.critics import make_critics
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import MLP, minimise
 from mcat.translator.tensors import Part
@@ -40,15 +40,8 @@ class CrossQ(Learner):
         generator: torch.Generator,
         context_size: int = 0,
     ) -> None:
-        sizes = obs_size + act_size, *config.hidden, 1
         actor = MLP((obs_size, *config.hidden, act_size), 1, generator)
-        self.twins = NormalisedCritics(
-            sizes,
-            generator,
-            momentum=config.momentum,
-            action_size=act_size,
-            context_size=context_size,
-        )
+        self.twins = make_critics(config, obs_size, act_size, generator, context_size)
         critics = self.twins.net
         deployed = copy.deepcopy(actor).requires_grad_(False)
         super().__init__(actor, critics, generator, deployed)

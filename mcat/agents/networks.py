@@ -33,7 +33,16 @@ def in_pairs(parameters: nn.ParameterList) -> list[tuple[Tensor, Tensor]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-class MLP(nn.Module):
+class Tracking(nn.Module):
+    """A network whose weights can follow those of another one of its shape."""
+
+    @torch.no_grad()
+    def track(self, other: nn.Module, rate: float) -> None:
+        """Move the weights a fraction `rate` of the way to `other`'s (the soft target update)."""
+        torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), rate)
+
+
+class MLP(Tracking):
     """`members` networks of one shape, applied together, with ReLU between the layers.
 
     Args:
@@ -80,11 +89,6 @@ class MLP(nn.Module):
         shared = [*(layer.data for layer in self.layers[:-2]), weight, bias]
         narrow.layers = nn.ParameterList(nn.Parameter(layer) for layer in shared)
         return narrow.requires_grad_(False)
-
-    @torch.no_grad()
-    def track(self, other: MLP, rate: float) -> None:
-        """Move the weights a fraction `rate` of the way to `other`'s (the soft target update)."""
-        torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), rate)
 
 
 class Table(nn.Module):

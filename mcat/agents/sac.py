@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.configs import SACConfig
-from mcat.agents.critics import Critics, NormalisedCritics, NormalisedMLP, TrackedCritics
+from mcat.agents.critics import make_critics
 from mcat.agents.gaussian import Drawn, Gaussian, gaussian
 from mcat.agents.learner import Batch, Imitation, Learner, Losses, finite
 from mcat.agents.networks import MLP, Table, minimise
@@ -53,7 +53,7 @@ class SAC(Learner):
     ) -> None:
         heads = tasks if apart else None
         actor = MLP((obs_size, *config.hidden, 2 * act_size), heads or 1, generator)
-        self.twins = _critics(obs_size, act_size, config, generator, context_size, heads)
+        self.twins = make_critics(config, obs_size, act_size, generator, context_size, heads)
         means = actor.narrowed(act_size)
         deployed = means
         if config.deployed_rate < 1:
@@ -159,25 +159,3 @@ class SAC(Learner):
             "temperature": self.temperature,
             "temperature_adam": self.temperature_adam,
         }
-
-
-def _critics(
-    obs_size: int,
-    act_size: int,
-    config: SACConfig,
-    generator: torch.Generator,
-    context_size: int,
-    heads: int | None,
-) -> Critics[MLP] | Critics[NormalisedMLP]:
-    """The critics that the configuration asks for."""
-    sizes = obs_size + act_size, *config.hidden, 1
-    if config.critics == "tracked":
-        return TrackedCritics(sizes, generator, rate=config.target_rate, tasks=heads)
-    return NormalisedCritics(
-        sizes,
-        generator,
-        momentum=config.momentum,
-        action_size=act_size,
-        context_size=context_size,
-        tasks=heads,
-    )

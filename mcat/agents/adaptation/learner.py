@@ -100,7 +100,7 @@ class Anchored(Learner):
         config, loss = self.config, self.actor_loss(obs, anchor, weight)
         minimise(self.actor_adam, loss)
         self._actor_loss = loss.detach()
-        self.target_critics.track(self.critics, config.target_rate)  # type: ignore[arg-type]
+        self.target_critics.track(self.critics, config.target_rate)
         self.target_actor.track(self.actor, config.target_rate)
         # At first the plain mean of all actors so far: none of the untrained one stays in it.
         steps = self.updates // config.policy_delay

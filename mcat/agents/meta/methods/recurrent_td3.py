@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from mcat.agents.configs import CrossQConfig, TD3Config
-from mcat.agents.critics import NormalisedCritics, TrackedCritics
+from mcat.agents.critics import make_critics
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import minimise
-from mcat.agents.recurrent import Reader, RecurrentMLP, follow
+from mcat.agents.recurrent import Reader, RecurrentMLP
 from mcat.translator.tensors import Part
 
 
@@ -44,20 +44,11 @@ class RecurrentTD3(Learner):
         reader = Reader(row, history, memory, generator)
         actor = RecurrentMLP((inputs, *config.hidden, actions), reader, generator)
         self.reader = Reader(row, history, memory, generator)
-        layers = inputs + actions, *config.hidden, 1
-        self.twins: NormalisedCritics | TrackedCritics
+        self.twins = make_critics(config, inputs, actions, generator, memory)
         self.actor_target, self.reader_target, deployed = actor, self.reader, actor
         if isinstance(config, CrossQConfig):
-            self.twins = NormalisedCritics(
-                layers,
-                generator,
-                momentum=config.momentum,
-                action_size=actions,
-                context_size=memory,
-            )
             deployed = copy.deepcopy(actor).requires_grad_(False)
         else:
-            self.twins = TrackedCritics(layers, generator, rate=config.target_rate)
             self.actor_target = copy.deepcopy(actor).requires_grad_(False)
             self.reader_target = copy.deepcopy(self.reader).requires_grad_(False)
         super().__init__(actor, self.twins.net, generator, deployed)
@@ -122,10 +113,10 @@ class RecurrentTD3(Learner):
         self._actor_loss = loss.detach()
         self.twins.follow()
         if isinstance(config, CrossQConfig):
-            follow(self.deployed, self.actor, config.following(self.updates))
+            self.deployed.track(self.actor, config.following(self.updates))
         else:
-            follow(self.actor_target, self.actor, config.target_rate)
-            follow(self.reader_target, self.reader, config.target_rate)
+            self.actor_target.track(self.actor, config.target_rate)
+            self.reader_target.track(self.reader, config.target_rate)
 
     # --- adapting a copy --------------------------------------------------------------------
 
