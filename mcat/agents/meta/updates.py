@@ -7,6 +7,9 @@ cost. No gradient reaches C (docs/decisions.md#contexts-of-the-policy).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -19,6 +22,7 @@ from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
+from mcat.errors import DivergedError
 from mcat.translator.windows import past_of
 
 LOSSES = ("critic", "actor", "imitation", "credit")
@@ -126,3 +130,14 @@ def encode_all(policy: ContextPolicy, episodes: Episodes) -> Tensor:
         for own in torch.split(contexts, episodes.lengths.tolist()):
             own.copy_(own.cumsum(0) / torch.arange(1, len(own) + 1)[:, None])
     return contexts
+
+
+def require_finite(names: Sequence[str], sums: Tensor) -> None:
+    """Refuse sums of losses that are not; ask at once: the first to go takes the others with it."""
+    values = dict(zip(names, sums.tolist(), strict=True))
+    for name in ("credit", *names):  # its rewards are in the others
+        if not math.isfinite(values[name]):
+            raise DivergedError(
+                f"the {name.rpartition('/')[2]} loss became {values[name]}: try a lower learning"
+                " rate"
+            )
