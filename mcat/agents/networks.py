@@ -27,6 +27,21 @@ def parameter_shapes(sizes: Sequence[int], members: int) -> list[tuple[int, int,
     ]
 
 
+def linear_sizes(network: nn.Sequential) -> list[int]:
+    """The widths of linear layers in a row, input first and output last."""
+    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    return [layers[0].in_features, *(layer.out_features for layer in layers)]
+
+
+def linear_shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """The shapes of their weights by name, if every second module is an activation."""
+    found: dict[str, tuple[int, ...]] = {}
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        found[f"{2 * layer}.weight"] = (outputs, inputs)
+        found[f"{2 * layer}.bias"] = (outputs,)
+    return found
+
+
 def in_pairs(parameters: nn.ParameterList) -> list[tuple[Tensor, Tensor]]:
     """Weight and bias of each layer; to slice the list instead costs a tenth of an update."""
     flat = list(parameters.parameters())
