@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
-from mcat.agents.credit.segments import uniform_rewards
 from mcat.agents.learner import Batch, Imitation
 from mcat.agents.meta.algorithm import Round, TaskSet
 from mcat.agents.meta.methods.configs import MethodConfig
@@ -137,14 +136,8 @@ class Experience:
     def rows_of(self, episodes: Episodes, numbers: NDArray[np.int64]) -> Batch:
         """Transitions of any episodes, with rewards made as those of the latest `begin`."""
         found = episodes.transitions(numbers)
-        obs, action, received, next_obs, terminal = map(torch.from_numpy, found[1:])
-        reward = received[:, None]
-        if self.credit.at_once:
-            reward = self.credit.estimate(obs, action, next_obs, reward)
-        else:
-            shared = uniform_rewards(episodes, self.credit.delay)
-            reward = torch.from_numpy(shared[numbers])[:, None]
-        reward = self._rows.scaled(reward)
+        obs, action, _, next_obs, terminal = map(torch.from_numpy, found[1:])
+        reward = self._rows.scaled(self.credit.rewards_of(episodes, numbers))
         return Batch(obs, action, reward, next_obs, terminal[:, None])
 
     def imitated(self) -> Imitated | None:
