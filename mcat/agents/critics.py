@@ -234,8 +234,9 @@ def make_critics(
 ) -> Critics[MLP] | Critics[NormalisedMLP]:
     """The critics that a learner's numbers ask for; observations may end with a context."""
     sizes = obs_size + act_size, *config.hidden, 1
-    kind = config.critics if isinstance(config, SACConfig) else None
-    if kind == "tracked" or isinstance(config, TD3Config):
+    if isinstance(config, TD3Config) or (
+        isinstance(config, SACConfig) and config.critics == "tracked"
+    ):
         return TrackedCritics(sizes, generator, rate=config.target_rate, tasks=tasks)
     return NormalisedCritics(
         sizes,
