@@ -57,7 +57,6 @@ class TD3Config:
     policy_delay: int = 2  # critic updates per actor and target update
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
         _require_sensible(self)
         noise = ["target_noise", "target_noise_clip"]
         require_ranges(self, part=["target_rate"], not_negative=noise)
@@ -130,7 +129,6 @@ class CrossQConfig(Settling):
     huber_delta: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
         _require_sensible(self)
         _require_settling(self)
         noise = ["target_noise", "target_noise_clip"]
@@ -182,7 +180,6 @@ class SACConfig(Settling):
     huber_delta: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
         _require_sensible(self)
         _require_settling(self)
         require_ranges(
@@ -238,7 +235,6 @@ class CreditConfig:
     steps: int = 32
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
         if self.kind not in get_args(CreditKind):
             raise unknown("credit", self.kind, get_args(CreditKind))
         require_ranges(
@@ -271,7 +267,6 @@ class ImitationConfig:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
         require_ranges(
             self, at_least_1=["capacity", "batch_size"], not_negative=["alpha", "beta", "weight"],
             positive=["clip"],
@@ -299,5 +294,4 @@ class SelectionConfig:
     alternate: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
         require_ranges(self, at_least_1=["memory", "transfer_memory"], not_negative=["margin"])

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mcat.agents.learner import Imitation, Losses
+from mcat.agents.configs import CrossQConfig, SACConfig, TD3Config
+from mcat.agents.learner import Batch, Imitation, Losses
 from mcat.agents.networks import MLP, draw_weights, in_pairs, parameter_shapes
 from mcat.translator.tensors import Part
 
@@ -94,12 +95,7 @@ class Critics(ABC, Generic[Network]):
 
     @abstractmethod
     def values(
-        self,
-        obs: Tensor,
-        action: Tensor,
-        next_obs: Tensor,
-        next_action: Tensor,
-        imitation: Imitation | None = None,
+        self, batch: Batch, next_action: Tensor, imitation: Imitation | None = None
     ) -> Values:
         """The values that an update of the critics needs."""
 
@@ -147,20 +143,15 @@ class TrackedCritics(Critics[MLP]):
         self._rate = rate
 
     def values(
-        self,
-        obs: Tensor,
-        action: Tensor,
-        next_obs: Tensor,
-        next_action: Tensor,
-        imitation: Imitation | None = None,
+        self, batch: Batch, next_action: Tensor, imitation: Imitation | None = None
     ) -> Values:
         """Two passes: the copies over what comes next, the critics over all other rows."""
         with torch.no_grad():
-            after = self._apply(self.target, torch.cat((next_obs, next_action), -1))
-        rows = torch.cat((obs, action), -1)
+            after = self._apply(self.target, torch.cat((batch.next_obs, next_action), -1))
+        rows = torch.cat((batch.obs, batch.action), -1)
         if imitation is not None:
             rows = torch.cat((rows, torch.cat((imitation.obs, imitation.action), -1)), -2)
-        now, imitated = self._apply(self.net, rows).tensor_split((obs.shape[-2],), -2)
+        now, imitated = self._apply(self.net, rows).tensor_split((batch.obs.shape[-2],), -2)
         return Values(now, after, imitated)
 
     def judge(self, obs: Tensor, action: Tensor) -> Tensor:
@@ -209,17 +200,13 @@ class NormalisedCritics(Critics["NormalisedMLP"]):
         self._state_size = sizes[0] - action_size - context_size
 
     def values(
-        self,
-        obs: Tensor,
-        action: Tensor,
-        next_obs: Tensor,
-        next_action: Tensor,
-        imitation: Imitation | None = None,
+        self, batch: Batch, next_action: Tensor, imitation: Imitation | None = None
     ) -> Values:
         """One pass over both halves; imitated rows by themselves, under the running averages."""
         self.net.training = True
-        rows = torch.cat((self.rows(obs, action), self.rows(next_obs, next_action)), -2)
-        now, after = self._apply(self.net, rows).tensor_split((obs.shape[-2],), -2)
+        done = self.rows(batch.obs, batch.action)
+        rows = torch.cat((done, self.rows(batch.next_obs, next_action)), -2)
+        now, after = self._apply(self.net, rows).tensor_split((batch.obs.shape[-2],), -2)
         self.net.training = False
         imitated = now[..., :0, :]
         if imitation is not None:  # rows of another kind, which must not touch the statistics
@@ -235,6 +222,30 @@ class NormalisedCritics(Critics["NormalisedMLP"]):
         """What the critics see: state, action, context."""
         state, context = obs.tensor_split((self._state_size,), dim=-1)
         return torch.cat((state, action, context), -1)
+
+
+def make_critics(
+    config: CrossQConfig | SACConfig | TD3Config,
+    obs_size: int,
+    act_size: int,
+    generator: torch.Generator,
+    context_size: int = 0,
+    tasks: int | None = None,
+) -> Critics[MLP] | Critics[NormalisedMLP]:
+    """The critics that a learner's numbers ask for; observations may end with a context."""
+    sizes = obs_size + act_size, *config.hidden, 1
+    if isinstance(config, TD3Config) or (
+        isinstance(config, SACConfig) and config.critics == "tracked"
+    ):
+        return TrackedCritics(sizes, generator, rate=config.target_rate, tasks=tasks)
+    return NormalisedCritics(
+        sizes,
+        generator,
+        momentum=config.momentum,
+        action_size=act_size,
+        context_size=context_size,
+        tasks=tasks,
+    )
 
 
 class NormalisedMLP(nn.Module):

@@ -14,7 +14,7 @@ import copy
 import torch
 
 from mcat.agents.configs import CrossQConfig
-from mcat.agents.critics import NormalisedCritics
+from mcat.agents.critics import make_critics
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import MLP, minimise
 from mcat.translator.tensors import Part
@@ -40,15 +40,8 @@ class CrossQ(Learner):
         generator: torch.Generator,
         context_size: int = 0,
     ) -> None:
-        sizes = obs_size + act_size, *config.hidden, 1
         actor = MLP((obs_size, *config.hidden, act_size), 1, generator)
-        self.twins = NormalisedCritics(
-            sizes,
-            generator,
-            momentum=config.momentum,
-            action_size=act_size,
-            context_size=context_size,
-        )
+        self.twins = make_critics(config, obs_size, act_size, generator, context_size)
         critics = self.twins.net
         deployed = copy.deepcopy(actor).requires_grad_(False)
         super().__init__(actor, critics, generator, deployed)
@@ -59,15 +52,13 @@ class CrossQ(Learner):
 
     def update(self, batch: Batch, imitation: Imitation | None = None) -> Losses:
         """One step on the critics and, every `policy_delay`-th time, on the actor."""
-        obs, action, reward, next_obs, terminal = batch
+        obs, _, reward, next_obs, terminal = batch
         config = self.config
         for adam in (self.actor_adam, self.critic_adam):
             adam.param_groups[0]["lr"] = config.rate(self.updates)
 
-        next_action = self.smoothed_action(
-            self.actor, next_obs, config.target_noise, config.target_noise_clip
-        )
-        values = self.twins.values(obs, action, next_obs, next_action, imitation)
+        next_action = self.smoothed_action(self.actor, next_obs, config)
+        values = self.twins.values(batch, next_action, imitation)
         target = reward + config.discount * (1 - terminal) * values.after.amin(0)
         losses = values.losses(target, imitation, huber_delta=config.huber_delta)
         minimise(self.critic_adam, losses.total)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from mcat.agents.configs import CrossQConfig, TD3Config
 from mcat.agents.networks import MLP, keep_freed_memory
 from mcat.errors import DataError, DivergedError
 from mcat.translator.tensors import Part, load_tensors, tensors_of
@@ -99,10 +100,13 @@ class Learner(ABC):
         """All networks and optimisers."""
 
     @torch.no_grad()
-    def smoothed_action(self, actor: MLP, next_obs: Tensor, spread: float, limit: float) -> Tensor:
+    def smoothed_action(
+        self, actor: MLP, next_obs: Tensor, config: TD3Config | CrossQConfig
+    ) -> Tensor:
         """A' = π(s') + clipped noise (target policy smoothing)."""
+        limit = config.target_noise_clip
         action = torch.tanh(actor(next_obs)[0])
-        noise = torch.randn(action.shape, generator=self.generator).mul_(spread)
+        noise = torch.randn(action.shape, generator=self.generator).mul_(config.target_noise)
         return action.add_(noise.clamp_(-limit, limit)).clamp_(-1, 1)
 
     @torch.no_grad()

@@ -27,13 +27,37 @@ def parameter_shapes(sizes: Sequence[int], members: int) -> list[tuple[int, int,
     ]
 
 
+def linear_sizes(network: nn.Sequential) -> list[int]:
+    """The widths of linear layers in a row, input first and output last."""
+    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    return [layers[0].in_features, *(layer.out_features for layer in layers)]
+
+
+def linear_shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """The shapes of their weights by name, if every second module is an activation."""
+    found: dict[str, tuple[int, ...]] = {}
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
+        found[f"{2 * layer}.weight"] = (outputs, inputs)
+        found[f"{2 * layer}.bias"] = (outputs,)
+    return found
+
+
 def in_pairs(parameters: nn.ParameterList) -> list[tuple[Tensor, Tensor]]:
     """Weight and bias of each layer; to slice the list instead costs a tenth of an update."""
     flat = list(parameters.parameters())
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-class MLP(nn.Module):
+class Tracking(nn.Module):
+    """A network whose weights can follow those of another one of its shape."""
+
+    @torch.no_grad()
+    def track(self, other: nn.Module, rate: float) -> None:
+        """Move the weights a fraction `rate` of the way to `other`'s (the soft target update)."""
+        torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), rate)
+
+
+class MLP(Tracking):
     """`members` networks of one shape, applied together, with ReLU between the layers.
 
     Args:
@@ -80,11 +104,6 @@ class MLP(nn.Module):
         shared = [*(layer.data for layer in self.layers[:-2]), weight, bias]
         narrow.layers = nn.ParameterList(nn.Parameter(layer) for layer in shared)
         return narrow.requires_grad_(False)
-
-    @torch.no_grad()
-    def track(self, other: MLP, rate: float) -> None:
-        """Move the weights a fraction `rate` of the way to `other`'s (the soft target update)."""
-        torch._foreach_lerp_(list(self.parameters()), list(other.parameters()), rate)
 
 
 class Table(nn.Module):

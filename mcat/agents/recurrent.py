@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcat.agents.networks import MLP
+from mcat.agents.networks import MLP, Tracking
 from mcat.datasets.views import Episodes
 
 
-class Reader(nn.Module):
+class Reader(Tracking):
     """A GRU that starts at zero; its last state is the context."""
 
     def __init__(
@@ -59,12 +59,6 @@ class RecurrentMLP(MLP):
     def after_reading(self, x: Tensor) -> Tensor:
         """Map states with contexts `(n, S + memory)` to `(1, n, out)`."""
         return super().forward(x)
-
-
-@torch.no_grad()
-def follow(network: nn.Module, other: nn.Module, rate: float) -> None:
-    """Move all weights of a network a fraction `rate` of the way to another's."""
-    torch._foreach_lerp_(list(network.parameters()), list(other.parameters()), rate)
 
 
 def windows_of(

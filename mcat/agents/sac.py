@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.configs import SACConfig
-from mcat.agents.critics import Critics, NormalisedCritics, NormalisedMLP, TrackedCritics
+from mcat.agents.critics import make_critics
 from mcat.agents.gaussian import Drawn, Gaussian, gaussian
 from mcat.agents.learner import Batch, Imitation, Learner, Losses, finite
 from mcat.agents.networks import MLP, Table, minimise
@@ -53,7 +53,7 @@ class SAC(Learner):
     ) -> None:
         heads = tasks if apart else None
         actor = MLP((obs_size, *config.hidden, 2 * act_size), heads or 1, generator)
-        self.twins = _critics(obs_size, act_size, config, generator, context_size, heads)
+        self.twins = make_critics(config, obs_size, act_size, generator, context_size, heads)
         means = actor.narrowed(act_size)
         deployed = means
         if config.deployed_rate < 1:
@@ -74,7 +74,7 @@ class SAC(Learner):
 
     def update(self, batch: Batch, imitation: Imitation | None = None) -> Losses:
         """One step on critics and, every `policy_delay`-th time, actor, temperature and targets."""
-        obs, action, reward, next_obs, terminal = batch
+        obs, _, reward, next_obs, terminal = batch
         config = self.config
         for adam in (self.actor_adam, self.critic_adam):
             adam.param_groups[0]["lr"] = config.rate(self.updates)
@@ -84,7 +84,7 @@ class SAC(Learner):
         with torch.no_grad():
             drawn = self.policy(next_obs).draw(self.generator)
             cost = self.cost(next_obs, drawn)
-        values = self.twins.values(obs, action, next_obs, drawn.action, imitation)
+        values = self.twins.values(batch, drawn.action, imitation)
         # y = c r + γ (1 - terminal) [min Q'(s', a') - α log π(a')]
         later = config.discount * (1 - terminal) * (values.after.amin(0) - cost)
         target = config.reward_scale * reward + later
@@ -159,25 +159,3 @@ class SAC(Learner):
             "temperature": self.temperature,
             "temperature_adam": self.temperature_adam,
         }
-
-
-def _critics(
-    obs_size: int,
-    act_size: int,
-    config: SACConfig,
-    generator: torch.Generator,
-    context_size: int,
-    heads: int | None,
-) -> Critics[MLP] | Critics[NormalisedMLP]:
-    """The critics that the configuration asks for."""
-    sizes = obs_size + act_size, *config.hidden, 1
-    if config.critics == "tracked":
-        return TrackedCritics(sizes, generator, rate=config.target_rate, tasks=heads)
-    return NormalisedCritics(
-        sizes,
-        generator,
-        momentum=config.momentum,
-        action_size=act_size,
-        context_size=context_size,
-        tasks=heads,
-    )

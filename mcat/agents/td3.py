@@ -44,15 +44,13 @@ class TD3(Learner):
 
     def update(self, batch: Batch, imitation: Imitation | None = None) -> Losses:
         """One step on the critics and, every `policy_delay`-th time, on actor and targets."""
-        obs, action, reward, next_obs, terminal = batch
+        obs, _, reward, next_obs, terminal = batch
         config = self.config
 
         # y = r + γ (1 - terminal) min Q'(s', π'(s') + clipped noise)
         # (docs/decisions.md#losses-of-the-critics)
-        next_action = self.smoothed_action(
-            self.actor_target, next_obs, config.target_noise, config.target_noise_clip
-        )
-        values = self.twins.values(obs, action, next_obs, next_action, imitation)
+        next_action = self.smoothed_action(self.actor_target, next_obs, config)
+        values = self.twins.values(batch, next_action, imitation)
         target = reward + config.discount * (1 - terminal) * values.after.amin(0)
         losses = values.losses(target, imitation)
         minimise(self.critic_adam, losses.total)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mcat.translator.networks import mlp
+from mcat.translator.networks import mlp, optimise
 
 
 def discriminator(inputs: int) -> nn.Sequential:
@@ -56,9 +56,7 @@ class Adversary:
         """One step towards telling `fake` from `real`; the loss before it."""
         fake, real = self._fake.swap(fake.detach()), self._real.swap(real)
         loss = 0.5 * (_distance(self.network(fake), 0) + _distance(self.network(real), 1))
-        self.adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.adam.step()
+        optimise(self.adam, loss)
         return loss.detach()
 
     def generator_loss(self, fake: Tensor) -> Tensor:

@@ -6,16 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 CLOSE = 0.35  # machines that differ by less, errors included, do the same
-
-
 FAR = 0.25  # more than this between best and wanted, and the target cannot do it
-
-
 BLIND = 0.5  # models that are off by more do not know what actions do
-
-
 VARIED = 0.1  # logs in which less is done than the state explains show nothing of what actions do
-
 
 Grade = Literal["unknown", "same", "cannot", "little", "limited", "partial", "fair", "good"]
 

@@ -46,7 +46,7 @@ class Recipe:
 
 
 # As printed and read in docs/decisions.md: 30 epochs of 10,000 steps for C and F, of 3,000 for H.
-_PRINTED_CONTEXT = ContextConfig(
+PRINTED_CONTEXT = ContextConfig(
     all_future=True,
     decay=False,
     recent=0,
@@ -63,7 +63,7 @@ _PRINTED_CONTEXT = ContextConfig(
 # Three rates are printed, not when they change. As in the authors' code, of six parts of five
 # epochs each the first has one, the next two another, the last three the third.
 _RATES = (3e-4, 5e-5, 5e-5, 1e-5, 1e-5, 1e-5)
-_PRINTED_ACTION = ActionConfig(
+PRINTED_ACTION = ActionConfig(
     residual=False,
     proximity=0.0,
     loss="nll",
@@ -85,12 +85,12 @@ RELEASED_CONTEXT: dict[str, Any] = {
 }
 """What C and F of the authors' code have in other ways than printed, offline and online."""
 _RELEASED_CONTEXT = replace(
-    _PRINTED_CONTEXT,
+    PRINTED_CONTEXT,
     **RELEASED_CONTEXT,
     cut_below=None,
 )
 _RELEASED_ACTION = replace(
-    _PRINTED_ACTION,
+    PRINTED_ACTION,
     loss="l1",
     hidden=(256,),
     raw_states=True,
@@ -104,12 +104,12 @@ _SHORT_CONTEXT = ContextConfig(
 RECIPES = {
     "cpu": Recipe(),
     "paper": Recipe(
-        context=_PRINTED_CONTEXT,
-        action=_PRINTED_ACTION,
-        many_context=replace(_PRINTED_CONTEXT, learning_rate=5e-4),
-        many_action=replace(_PRINTED_ACTION, hidden=(256, 256), rates=(3e-4,), steps=100_000),
+        context=PRINTED_CONTEXT,
+        action=PRINTED_ACTION,
+        many_context=replace(PRINTED_CONTEXT, learning_rate=5e-4),
+        many_action=replace(PRINTED_ACTION, hidden=(256, 256), rates=(3e-4,), steps=100_000),
         state=StateConfig(
-            context=_PRINTED_CONTEXT,
+            context=PRINTED_CONTEXT,
             loss="nll",
             adversarial=10.0,
             state_proximity=0.0,

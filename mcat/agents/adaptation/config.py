@@ -34,7 +34,6 @@ class AnchoredConfig(TD3Config):
     greed: float = 2.5
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense."""
         super().__post_init__()
         require_ranges(self, part=["deployed_rate"], not_negative=["greed"])
 

@@ -76,9 +76,7 @@ class Anchored(Learner):
         obs, action, reward, next_obs, terminal = batch
         config = self.config
         with torch.no_grad():
-            next_action = self.smoothed_action(
-                self.target_actor, next_obs, config.target_noise, config.target_noise_clip
-            )
+            next_action = self.smoothed_action(self.target_actor, next_obs, config)
             next_values = self.target_critics(torch.cat((next_obs, next_action), 1)).amin(0)
             target = reward + config.discount * (1 - terminal) * next_values
         values = self.critics(torch.cat((obs, action), 1))
@@ -102,7 +100,7 @@ class Anchored(Learner):
         config, loss = self.config, self.actor_loss(obs, anchor, weight)
         minimise(self.actor_adam, loss)
         self._actor_loss = loss.detach()
-        self.target_critics.track(self.critics, config.target_rate)  # type: ignore[arg-type]
+        self.target_critics.track(self.critics, config.target_rate)
         self.target_actor.track(self.actor, config.target_rate)
         # At first the plain mean of all actors so far: none of the untrained one stays in it.
         steps = self.updates // config.policy_delay

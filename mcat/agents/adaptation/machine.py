@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,21 +24,8 @@ TAPE_FILE = "steps.bin"
 _LOST = "NaN, a fault, or killed on the way"
 
 
-class EpisodeMachine(Protocol):
-    """Where episodes are run, one after another."""
-
-    obs: NDArray[np.float64]
-    seed: int
-    length: int
-    earned: float
-
-    def start(self, seed: int) -> None:
-        """Start an episode."""
-        ...
-
-    def step(self, action: Actions) -> Step:
-        """Take one action in [-1, 1]."""
-        ...
+class Simulated(Episode):
+    """A task of ours: it can be brought back to any moment."""
 
     def return_to(self, step: int, seed: int, actions: Actions) -> bool:
         """Return to where a run was after that many real steps, the last of them these actions.
@@ -46,23 +33,11 @@ class EpisodeMachine(Protocol):
         Returns:
             Whether the episode of then goes on.
         """
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
-
-
-class Simulated(Episode):
-    """A task of ours: it can be brought back to any moment."""
-
-    def return_to(self, step: int, seed: int, actions: Actions) -> bool:
-        """See `EpisodeMachine`."""
         self.replay_to(seed, actions)
         return True
 
     def close(self) -> None:
-        """See `EpisodeMachine`."""
+        """There is nothing to let go of."""
 
 
 class Live:
@@ -108,7 +83,7 @@ class Live:
         return self._tape
 
     def start(self, seed: int) -> None:
-        """See `EpisodeMachine`."""
+        """Start an episode."""
         self.seed, self.length, self.earned = seed, 0, 0.0
         if self._place < len(self.tape):
             self.obs = self.tape[self._place].obs
@@ -122,7 +97,7 @@ class Live:
             raise DataError(f"{self.name}: its first observation is NaN or infinite")
 
     def step(self, action: Actions) -> Step:
-        """See `EpisodeMachine`."""
+        """Take one action in [-1, 1]."""
         asked = self._place == len(self.tape)
         if asked:
             self._ask(action)
@@ -143,7 +118,7 @@ class Live:
         )  # fmt: skip
 
     def return_to(self, step: int, seed: int, actions: Actions) -> bool:
-        """See `EpisodeMachine`."""
+        """See `Simulated`; only an episode whose next step is on the tape goes on."""
         if step > len(self.tape):
             raise DataError(
                 f"{self.tape.path}: it has {len(self.tape)} steps, and the run had made {step}:"
@@ -160,7 +135,7 @@ class Live:
         return False
 
     def close(self) -> None:
-        """See `EpisodeMachine`."""
+        """Let go of it."""
         self.env.close()
         if self._tape is not None:
             self._tape.close()
@@ -202,6 +177,10 @@ class Live:
         )
 
 
+Machine = Simulated | Live
+"""Where episodes are run, one after another."""
+
+
 def require_bounds(name: str, actions: Any, card: Card) -> None:
     """Refuse a machine on which the largest action is another one than in its logs."""
     limits = card.limits
@@ -220,7 +199,7 @@ def require_bounds(name: str, actions: Any, card: Card) -> None:
 
 def open_machine(
     config: AdaptConfig, live: Live | None, folder: Path, sizes: tuple[int, int]
-) -> EpisodeMachine:
+) -> Machine:
     """The machine of a run, ready to act."""
     if live is not None:
         live.record_on(Tape(folder / TAPE_FILE, *sizes))

@@ -6,12 +6,10 @@ import copy
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mcat.agents.adaptation.config import AnchoredConfig
 from mcat.agents.adaptation.known import Known
 from mcat.agents.adaptation.learner import Anchored
-from mcat.agents.learner import Batch
 from mcat.agents.networks import MLP, minimise
 from mcat.progress import Progress
 
@@ -29,9 +27,9 @@ def clone(
     adam = torch.optim.Adam(actor.parameters(), config.learning_rate, fused=True)
     with Progress("cloning the target's log", updates, "updates", quiet=quiet) as progress:
         for _ in range(updates):
-            drawn = _draw(rng, known)
-            action = torch.tanh(actor(rows.obs[drawn])[0])
-            minimise(adam, (action - rows.action[drawn]).square().mean())
+            batch, _ = known.draw(rng, BATCH)
+            action = torch.tanh(actor(batch.obs)[0])
+            minimise(adam, (action - batch.action).square().mean())
             deployed.track(actor, config.deployed_rate)
             progress.advance(1)
     return known.scale.fold(deployed)
@@ -45,8 +43,7 @@ def offline_rl(
     learner = Anchored(known.rows.obs.shape[1], known.rows.action.shape[1], config, generator)
     with Progress("offline RL on the target's log", updates, "updates", quiet=quiet) as progress:
         for _ in range(updates):
-            drawn = _draw(rng, known)
-            batch = Batch(*(column[drawn] for column in known.rows))
+            batch, _ = known.draw(rng, BATCH)
             learner.update_near(batch, batch.action)
             progress.advance(1)
     return known.scale.fold(learner.deployed)
@@ -54,7 +51,3 @@ def offline_rl(
 
 def _draws(seed: int) -> tuple[np.random.Generator, torch.Generator]:
     return np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-
-
-def _draw(rng: np.random.Generator, known: Known) -> Tensor:
-    return torch.from_numpy(rng.integers(len(known), size=BATCH))

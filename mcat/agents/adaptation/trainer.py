@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mcat.agents.adaptation.config import AdaptConfig
 from mcat.agents.adaptation.known import Known
 from mcat.agents.adaptation.learner import Anchored
-from mcat.agents.adaptation.machine import EpisodeMachine, Live, open_machine
+from mcat.agents.adaptation.machine import Live, Machine, open_machine
 from mcat.agents.adaptation.policy_file import save_adapted
 from mcat.agents.adaptation.rewards import AdaptRewards
 from mcat.agents.evaluation import Evaluator
@@ -174,7 +174,7 @@ class Adapter(StepwiseRun):
         if taken.over:
             self._end_episode(machine, taken.fault, cut=taken.cut)
 
-    def _end_episode(self, machine: EpisodeMachine, fault: str | None, *, cut: bool) -> None:
+    def _end_episode(self, machine: Machine, fault: str | None, *, cut: bool) -> None:
         self.running = False
         self.unstable = self.unstable + 1 if fault else 0
         if self.unstable == MAX_UNSTABLE:

@@ -17,7 +17,7 @@ from mcat.agents.configs import CreditConfig, CreditKind
 from mcat.agents.credit.network import CreditModel
 from mcat.agents.credit.ridge import LEAST_PAYMENTS, RidgeCredit
 from mcat.agents.credit.segments import Segments, paid_segments, uniform_rewards
-from mcat.datasets.views import Episodes
+from mcat.datasets.views import Episodes, Indices
 
 
 class Credit:
@@ -92,11 +92,15 @@ class Credit:
     def rewards(self) -> Tensor:
         """The rewards `(len, 1)` of all transitions of the replay, as they are now."""
         assert self._replay is not None, "begin was not called"
-        if self.used == "uniform":
-            return torch.from_numpy(uniform_rewards(self._replay, self.delay))[:, None]
         if self.used == "ridge":
             return torch.from_numpy(self.ridge.rewards_of(self._replay))[:, None]
-        rows = self._replay.transitions(np.arange(len(self._replay)))
+        return self.rewards_of(self._replay, np.arange(len(self._replay)))
+
+    def rewards_of(self, episodes: Episodes, numbers: Indices) -> Tensor:
+        """The rewards `(n, 1)` of transitions of any episodes, made as those of the replay."""
+        if self.used == "uniform":
+            return torch.from_numpy(uniform_rewards(episodes, self.delay)[numbers])[:, None]
+        rows = episodes.transitions(numbers)
         columns = rows.observations, rows.actions, rows.next_observations, rows.rewards[:, None]
         return self.estimate(*map(torch.from_numpy, columns))
 

@@ -34,7 +34,6 @@ class RidgeCredit:
         features: Numbers in φ.
         unexplained: Leave-one-out error of the payments per step, as a fraction of their variance:
             0 if r̂ foretells each payment from the others, 1 if it tells nothing.
-        penalty: λ, which made it smallest.
     """
 
     def __init__(self, observation_size: int, action_size: int) -> None:
@@ -45,7 +44,7 @@ class RidgeCredit:
         self._steps, self._sum = 0, np.zeros(self.features)
         self._squares = np.zeros(self.features)
         self._weights, self._bias = np.zeros(self.features), 0.0
-        self.unexplained, self.penalty = float("nan"), float("nan")
+        self.unexplained = float("nan")
 
     def __len__(self) -> int:
         return len(self._step_rewards)
@@ -95,7 +94,7 @@ class RidgeCredit:
         spread[spread < CONSTANT] = 1.0
         x, y = (np.array(self._means) - mean) / spread, np.array(self._step_rewards)
         x_mean, y_mean = x.mean(axis=0), y.mean()
-        weights, self.penalty, error = ridge(x - x_mean, y - y_mean)
+        weights, _, error = ridge(x - x_mean, y - y_mean)
         self.unexplained = error / max(float(y.var()), 1e-12)
         self._weights = weights / spread
         self._bias = float(y_mean - weights @ x_mean - self._weights @ mean)

@@ -17,7 +17,7 @@ from mcat.agents.meta.run_config import RunConfig
 from mcat.errors import UsageError
 from mcat.ranges import require_ranges
 from mcat.translator.configs import ActionConfig, ContextConfig
-from mcat.translator.recipes import RELEASED_CONTEXT
+from mcat.translator.recipes import PRINTED_ACTION, PRINTED_CONTEXT, RELEASED_CONTEXT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,29 +127,8 @@ GOOD_ENOUGH = {"halfcheetah": 0.08, "hopper": 0.18, "ant": 0.25}
 # The batch of self-imitation is Oh et al.'s, to whose numbers the paper refers.
 _PRINTED = MCATConfig(
     good_enough=0.0,
-    context=ContextConfig(
-        all_future=True,
-        decay=False,
-        recent=0,
-        shared_only=False,
-        likelihood="sum",
-        evenness=0.0,
-        hinge="printed",
-        learning_rate=5e-4,
-        batch_size=1024,
-        max_steps=10_000,
-        evaluate_every=10_000,
-        hold_out=False,
-    ),
-    action=ActionConfig(
-        residual=False,
-        proximity=0.0,
-        loss="nll",
-        weighed=False,
-        hidden=(256, 256),
-        batch_size=1024,
-        steps=1000,
-    ),
+    context=replace(PRINTED_CONTEXT, learning_rate=5e-4, max_steps=10_000),
+    action=replace(PRINTED_ACTION, rates=(), hidden=(256, 256), steps=1000),
     imitation=ImitationConfig(batch_size=512, positive_only=False),
 )
 # The authors' public code where it differs, and their prototype of the loop.

@@ -6,7 +6,6 @@ another, the better one's actions, translated by H, collect the next episode of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,13 +22,13 @@ from mcat.agents.meta.config import GOOD_ENOUGH, MCATConfig, MetaTrainConfig
 from mcat.agents.meta.exploration import Exploration
 from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.meta.selection import Selection
-from mcat.agents.meta.updates import CREDIT, LOSSES, NOTHING, PolicyUpdates
+from mcat.agents.meta.updates import CREDIT, LOSSES, NOTHING, PolicyUpdates, require_finite
 from mcat.agents.policies.context_policy import ActingContextPolicy, ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError, UsageError
+from mcat.errors import UsageError
 from mcat.safe_io import StrPath
 from mcat.tensor_files import part
 from mcat.translator.cycle.online import CycleLearner
@@ -248,7 +247,7 @@ class MCAT:
         while update.done < due:
             on_progress("policy", update.done, end)
             update()
-            _require_finite(update.sums)  # at once: the first loss to go takes the others with it
+            require_finite(LOSSES, update.sums)
 
     @property
     def _tasks(self) -> range:
@@ -307,13 +306,6 @@ class MCAT:
     def save_policy(self, path: StrPath, metadata: dict[str, Any]) -> None:
         """Write π(s, z_t)."""
         self.deployed.save(path, metadata, overwrite=True)
-
-
-def _require_finite(sums: Tensor) -> None:
-    values = dict(zip(LOSSES, sums.tolist(), strict=True))
-    for name in ("credit", *LOSSES):  # its rewards are in the others
-        if not math.isfinite(values[name]):
-            raise DivergedError(f"the {name} loss became {values[name]}: try a lower learning rate")
 
 
 def _generator(seed: int) -> torch.Generator:

@@ -7,6 +7,9 @@ cost. No gradient reaches C (docs/decisions.md#contexts-of-the-policy).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,17 +17,18 @@ from torch import Tensor
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learner import Batch, Imitation, Learner
 from mcat.agents.meta.multistep import RunningRows, look_ahead
+from mcat.agents.meta.rows import SCALE_ROWS, LearningRows, imitation_rows
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
+from mcat.errors import DivergedError
 from mcat.translator.windows import past_of
 
 LOSSES = ("critic", "actor", "imitation", "credit")
 CREDIT = ("credit/unexplained", "credit/linear")
 NOTHING = float("nan")  # logged where nothing was learned
 CHUNK = 4096  # histories encoded at once
-SCALE_ROWS = 10_000  # rewards enough to tell their mean and spread
 
 
 class PolicyUpdates:
@@ -67,27 +71,17 @@ class PolicyUpdates:
     ) -> None:
         self._learner, self._imitation = learner, imitation
         self._credit, self._rng, self._batch_size = credit, rng, batch_size
-        self._states = replay.observation_size
         self._imitated = encode_all(policy, imitation.episodes) if imitation else torch.zeros(0)
-        credit.begin(replay)
-        rows = replay.transitions(np.arange(len(replay)))
-        obs, action, reward, next_obs, terminal = map(torch.from_numpy, rows[1:])
-        # A network's are another one after every step: `_draw` asks for them.
-        self._asks = credit.used == "learned"
-        reward = reward[:, None] if self._asks else credit.rewards()
-        stored = _rows(obs, action, reward, next_obs, terminal, encode_all(policy, replay))
-        self._rows = _with_room(room, stored)
-        self._count = len(replay)  # rows in use
-        self._mean, self._spread = 0.0, 1.0
+        self._rows = LearningRows(replay, credit, contexts=encode_all(policy, replay), room=room)
         if scale_rewards:
             endless = not replay.terminals.any()
-            self._mean, self._spread = self._reward_scale(centred=endless)
+            drawn = rng.integers(len(replay), size=SCALE_ROWS)
+            self._rows.scale_rewards(drawn, centred=endless and imitation is None)
         self._running: RunningRows | None = None
-        if not self._asks:
-            self._rows = self._rows._replace(reward=self._scaled(self._rows.reward))
-            if td_steps > 1:
-                look_ahead(self._rows, replay.lengths, td_steps, discount, self._states)
-                self._running = RunningRows(td_steps, discount, self._states)
+        if td_steps > 1 and not self._rows.asks:
+            states = replay.observation_size
+            look_ahead(self._rows.columns, replay.lengths, td_steps, discount, states)
+            self._running = RunningRows(td_steps, discount, states)
         self.sums, self.done, self.seen = torch.zeros(len(LOSSES)), 0, 0
 
     def __call__(self) -> Tensor:
@@ -106,82 +100,26 @@ class PolicyUpdates:
 
     def see(self, taken: Taken, contexts: Tensor) -> None:
         """Take in a step at once, with the contexts it was taken in, if its rewards are known."""
-        rows = torch.from_numpy(taken.running.nonzero()[0])
-        self.seen += len(rows)
-        if not self._credit.at_once:
-            return
-        obs, action, received, next_obs, terminal = (
-            torch.from_numpy(np.asarray(column, np.float32))[rows] for column in taken[:5]
-        )
-        reward = self._credit.estimate(obs, action, next_obs, received[:, None])
-        reward = reward if self._asks else self._scaled(reward)
-        new = _rows(obs, action, reward, next_obs, terminal, contexts[rows])
-        places = slice(self._count, self._count + len(rows))
-        for column, values in zip(self._rows, new, strict=True):
-            column[places] = values
+        self.seen += int(taken.running.sum())
+        first = self._rows.count
+        tasks = self._rows.add(taken, contexts)
         if self._running is not None:
-            self._running.extend(self._rows, self._count, rows.tolist())
-        self._count += len(rows)
+            self._running.extend(self._rows.columns, first, tasks.tolist())
 
     @property
     def means(self) -> dict[str, float]:
         """The mean losses by name."""
         return dict(zip(LOSSES, (self.sums / max(self.done, 1)).tolist(), strict=True))
 
-    def _scaled(self, reward: Tensor) -> Tensor:
-        """Rewards in the learner's units."""
-        return (reward - self._mean) / self._spread
-
     def _draw(self, size: int) -> Batch:
         """Transitions of all tasks, with rewards as credited, in the learner's units."""
-        indices = torch.from_numpy(self._rng.integers(self._count, size=size))
-        batch = Batch(*(column[indices] for column in self._rows))
-        if not self._asks:
-            return batch
-        obs, next_obs = (x[:, : self._states] for x in (batch.obs, batch.next_obs))
-        reward = self._credit.estimate(obs, batch.action, next_obs, batch.reward)
-        return batch._replace(reward=self._scaled(reward))
-
-    def _reward_scale(self, *, centred: bool) -> tuple[float, float]:
-        """Mean and spread of the rewards; 0 for the mean where subtracting it would mislead."""
-        drawn = self._draw(SCALE_ROWS).reward.double()
-        mean = float(drawn.mean()) if centred and self._imitation is None else 0.0
-        return mean, max(float(drawn.std()), 1e-6)
+        return self._rows.batch(self._rng.integers(self._rows.count, size=size))
 
     def _imitation_rows(self, memory: SelfImitation) -> tuple[np.ndarray, Imitation]:
-        """Steps of D drawn by priority, with the returns as they were received."""
+        """Steps of D drawn by priority."""
         indices, weights = memory.sample(self._rng, memory.config.batch_size)
-        rows = memory.episodes.transitions(indices)
-        return indices, Imitation(
-            obs=torch.cat((torch.from_numpy(rows.observations), self._imitated[indices]), 1),
-            action=torch.from_numpy(rows.actions),
-            returns=torch.from_numpy(memory.returns[indices])[:, None] / self._spread,
-            weights=torch.from_numpy(weights.astype(np.float32))[:, None],
-            share=memory.config.weight,
-        )
-
-
-def _rows(
-    obs: Tensor,
-    action: Tensor,
-    reward: Tensor,
-    next_obs: Tensor,
-    terminal: Tensor,
-    contexts: Tensor,
-) -> Batch:
-    """Transitions, each with its z_t, which also goes with s_{t+1} (Algorithm 2, line 2)."""
-    return Batch(
-        obs=torch.cat((obs, contexts), 1),
-        action=action,
-        reward=reward,
-        next_obs=torch.cat((next_obs, contexts), 1),
-        terminal=terminal[:, None],
-    )
-
-
-def _with_room(room: int, rows: Batch) -> Batch:
-    """The same rows, with so many empty ones behind them."""
-    return Batch(*(torch.cat((x, x.new_empty(room, x.shape[1]))) for x in rows)) if room else rows
+        rows = imitation_rows(memory, indices, weights, self._rows.spread)
+        return indices, rows._replace(obs=torch.cat((rows.obs, self._imitated[indices]), 1))
 
 
 def encode_all(policy: ContextPolicy, episodes: Episodes) -> Tensor:
@@ -192,3 +130,14 @@ def encode_all(policy: ContextPolicy, episodes: Episodes) -> Tensor:
         for own in torch.split(contexts, episodes.lengths.tolist()):
             own.copy_(own.cumsum(0) / torch.arange(1, len(own) + 1)[:, None])
     return contexts
+
+
+def require_finite(names: Sequence[str], sums: Tensor) -> None:
+    """Refuse sums of losses that are not; ask at once: the first to go takes the others with it."""
+    values = dict(zip(names, sums.tolist(), strict=True))
+    for name in ("credit", *names):  # its rewards are in the others
+        if not math.isfinite(values[name]):
+            raise DivergedError(
+                f"the {name.rpartition('/')[2]} loss became {values[name]}: try a lower learning"
+                " rate"
+            )

@@ -6,8 +6,6 @@ data, the forward model and the translator it was trained with.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
 from typing import Any, Self, get_args
 
 import numpy as np
@@ -15,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mcat.agents.networks import MLP
+from mcat.agents.networks import MLP, linear_shapes, linear_sizes
 from mcat.agents.policies.meta_policy import MetaPolicy, Shapes, require_sizes
 from mcat.errors import DivergedError
 from mcat.tensor_files import Arrays, part
@@ -138,7 +136,7 @@ class ContextPolicy(ActsInEpisodes, MetaPolicy):
     def header(self) -> dict[str, Any]:
         """The sizes of C and how to act, as JSON."""
         return {
-            "encoder_sizes": _sizes(self.encoder),
+            "encoder_sizes": linear_sizes(self.encoder),
             "history": self.history,
             "activation": self.activation,
             "averaged": self.averaged,
@@ -154,7 +152,7 @@ class ContextPolicy(ActsInEpisodes, MetaPolicy):
         states = len(arrays["spread"])
         if [sizes[0], own[0]] != [states + own[-1], history * (states + sizes[-1])]:
             raise ValueError("networks that do not fit each other")
-        return {"spread": (states,), **{f"encoder.{k}": v for k, v in _shapes(own).items()}}
+        return {"spread": (states,), **{f"encoder.{k}": v for k, v in linear_shapes(own).items()}}
 
     @classmethod
     def built(cls, header: dict[str, Any], arrays: Arrays) -> Self:
@@ -231,17 +229,3 @@ class ActingContextPolicy:
     def took(self, actions: NDArray[Any]) -> None:
         """Say what was done in place of the last actions, where noise or a limit changed them."""
         self._taken = np.array(actions, np.float32).reshape(-1, self._policy.action_size)
-
-
-def _sizes(network: nn.Sequential) -> list[int]:
-    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
-    return [layers[0].in_features, *(layer.out_features for layer in layers)]
-
-
-def _shapes(sizes: Sequence[int]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the weights of `mlp`, by name: every second module is an activation."""
-    found: dict[str, tuple[int, ...]] = {}
-    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        found[f"{2 * layer}.weight"] = (outputs, inputs)
-        found[f"{2 * layer}.bias"] = (outputs,)
-    return found

@@ -66,10 +66,9 @@ class Inference:
         """Numbers in z."""
         return self.encoder.sizes[-1] // 2
 
-    def rows(self, episodes: Episodes, numbers: np.ndarray | None = None) -> Tensor:
-        """Transitions as the encoder sees them: those with these numbers, or all."""
-        wanted = np.arange(len(episodes)) if numbers is None else numbers
-        found = episodes.transitions(wanted)
+    def rows(self, episodes: Episodes) -> Tensor:
+        """All transitions as the encoder sees them."""
+        found = episodes.transitions(np.arange(len(episodes)))
         change = found.next_observations - found.observations
         return torch.cat(
             (

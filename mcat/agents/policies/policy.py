@@ -71,8 +71,7 @@ def save_policy(
         "actor_sizes": list(actor.sizes),
     }
     arrays = {
-        _layer("actor", index): parameter.detach().numpy()
-        for index, parameter in enumerate(actor.layers)
+        _layer(index): parameter.detach().numpy() for index, parameter in enumerate(actor.layers)
     }
     save_safetensors(path, arrays, metadata | header, overwrite=overwrite)
 
@@ -103,27 +102,27 @@ def load_policy(path: StrPath) -> Policy | MetaPolicy:
     require_format(metadata, FORMAT, path)
     try:
         task = Task.from_dict(metadata["task"])
-        actor = _network("actor", metadata["actor_sizes"], arrays)
+        actor = _actor(metadata["actor_sizes"], arrays)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"{path}: its header does not describe a policy ({error})") from error
     return Policy(actor, task, metadata)
 
 
-def _network(name: str, sizes: list[int], arrays: Arrays) -> MLP:
-    """The network whose layers are among `arrays`; nothing is allocated before they fit."""
+def _actor(sizes: list[int], arrays: Arrays) -> MLP:
+    """The actor whose layers are among `arrays`; nothing is allocated before they fit."""
     shapes = parameter_shapes(sizes, 1)
     if not shapes:
-        raise ValueError(f"no layers of '{name}'")
+        raise ValueError("no layers of 'actor'")
     for index, shape in enumerate(shapes):
-        found = arrays.get(_layer(name, index))
+        found = arrays.get(_layer(index))
         if found is None or found.shape != shape or found.dtype != np.float32:
-            raise ValueError(f"no fitting '{_layer(name, index)}' in it")
+            raise ValueError(f"no fitting '{_layer(index)}' in it")
     network = MLP(sizes, 1)
     for index, parameter in enumerate(network.layers):
-        parameter.data.copy_(torch.from_numpy(arrays[_layer(name, index)]))
+        parameter.data.copy_(torch.from_numpy(arrays[_layer(index)]))
     return network.requires_grad_(False)
 
 
-def _layer(name: str, index: int) -> str:
+def _layer(index: int) -> str:
     """`actor.0.weight`, `actor.0.bias`, `actor.1.weight` ..."""
-    return f"{name}.{index // 2}.{'bias' if index % 2 else 'weight'}"
+    return f"actor.{index // 2}.{'bias' if index % 2 else 'weight'}"

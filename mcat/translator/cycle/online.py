@@ -1,6 +1,6 @@
 """The translator of Zhang et al. (2020) for many tasks, in place of H (the paper's D.6).
 
-Networks of H's size, trained for as long, but the other way round (see `cycle.py`): F is asked
+Networks of H's size, trained for as long, but the other way round (see `pair.py`): F is asked
 about the *source*, and Psi, which acts in the end, learns only to undo Phi
 (docs/decisions.md#the-baseline-inside-mcat).
 """

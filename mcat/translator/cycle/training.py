@@ -1,4 +1,4 @@
-"""What both forms of the baseline of Zhang et al. (2020) share: cycle.py and cycle_spaces.py."""
+"""What both forms of the baseline of Zhang et al. (2020) share: pair.py and spaces.py."""
 
 from __future__ import annotations
 

@@ -159,8 +159,8 @@ def test_rewards_are_centred_and_in_units_of_their_spread():
     agent = mcat(FAST)
     update = agent._policy_updates()
     rewards = agent.credit.rewards()
-    assert update._mean == pytest.approx(float(rewards.mean()), abs=0.05)
-    assert update._spread == pytest.approx(float(rewards.std()), rel=0.1)
+    assert update._rows.mean == pytest.approx(float(rewards.mean()), abs=0.05)
+    assert update._rows.spread == pytest.approx(float(rewards.std()), rel=0.1)
     batches = np.concatenate([update._draw(64).reward.numpy() for _ in range(200)])
     assert abs(batches.mean()) < 0.1
     assert batches.std() == pytest.approx(1, rel=0.1)
@@ -168,11 +168,11 @@ def test_rewards_are_centred_and_in_units_of_their_spread():
 
 def test_where_episodes_end_by_themselves_the_mean_stays():
     agent = mcat(FAST)
-    assert agent._policy_updates()._mean != 0.0
+    assert agent._policy_updates()._rows.mean != 0.0
     agent.replay._rows.columns["terminals"] = np.ones(
         len(agent.replay._rows.columns["terminals"]), dtype=bool
     )
-    assert agent._policy_updates()._mean == 0.0
+    assert agent._policy_updates()._rows.mean == 0.0
 
 
 def test_payments_that_no_model_shares_out_need_whole_periods(tmp_path):

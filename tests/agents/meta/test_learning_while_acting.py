@@ -47,20 +47,20 @@ def test_every_step_is_in_the_next_batches_as_it_happened():
 
     def after_step(taken: Taken) -> None:
         agent.after_step(taken, no_progress)
-        moments.append(updates._count - before)
+        moments.append(updates._rows.count - before)
 
     new = act(agent, after_step)
     assert moments == list(range(2, 2 * HORIZON + 1, 2))  # both tasks, after each of their steps
     # The rows alternate between the tasks, the episodes follow one another.
     places = np.arange(2 * HORIZON).reshape(2, HORIZON).T.ravel()
     rows = new.transitions(places)
-    found = [column[before : before + 2 * HORIZON] for column in updates._rows]
+    found = [column[before : before + 2 * HORIZON] for column in updates._rows.columns]
     contexts = encode_all(agent.policy, new)[places]
     torch.testing.assert_close(
         found[0], torch.cat((torch.from_numpy(rows.observations), contexts), 1)
     )
     assert np.array_equal(found[1].numpy(), rows.actions)
-    rewards = updates._scaled(agent.credit.ridge.rewards_of(new)[places])
+    rewards = updates._rows.scaled(agent.credit.ridge.rewards_of(new)[places])
     np.testing.assert_allclose(found[2][:, 0].numpy(), rewards, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(
         found[3], torch.cat((torch.from_numpy(rows.next_observations), contexts), 1)
@@ -73,12 +73,12 @@ def test_rows_of_three_steps_are_those_of_the_whole_episodes():
     before, states = len(agent.replay), agent.replay.observation_size
     new = act(agent, lambda taken: agent.after_step(taken, no_progress))
     rows = new.transitions(np.arange(2 * HORIZON))
-    rewards = updates._scaled(agent.credit.ridge.rewards_of(new)).astype(np.float32)
+    rewards = updates._rows.scaled(agent.credit.ridge.rewards_of(new)).astype(np.float32)
     columns = rows.observations, rows.actions, rewards[:, None], rows.next_observations
     wanted = Batch(*map(torch.tensor, columns), terminal=torch.zeros(2 * HORIZON, 1))
     look_ahead(wanted, new.lengths, 3, agent.config.discount, states)
     places = np.arange(2 * HORIZON).reshape(2, HORIZON).T.ravel()
-    found = Batch(*(column[before : before + 2 * HORIZON] for column in updates._rows))
+    found = Batch(*(column[before : before + 2 * HORIZON] for column in updates._rows.columns))
     torch.testing.assert_close(found.reward, wanted.reward[places], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found.next_obs[:, :states], wanted.next_obs[places])
     torch.testing.assert_close(found.terminal, wanted.terminal[places])
@@ -107,29 +107,29 @@ def test_a_payment_is_not_looked_at_before_the_credit_was_fitted_to_it():
         agent,
         lambda taken: agent.after_step(taken._replace(rewards=taken.rewards * np.nan), no_progress),
     )
-    assert updates._rows.reward[: updates._count].isfinite().all()
+    assert updates._rows.columns.reward[: updates._rows.count].isfinite().all()
     assert updates.sums.isfinite().all()
 
 
 def test_shares_of_payments_to_come_are_not_guessed():
     agent, updates = ready(**{"credit.kind": "uniform"})
-    before = updates._count
+    before = updates._rows.count
     act(agent, lambda taken: agent.after_step(taken, no_progress))
-    assert updates._count == before == len(agent.replay)
+    assert updates._rows.count == before == len(agent.replay)
     assert updates.seen == 2 * HORIZON
     assert updates.done == 10
 
 
 def test_steps_of_episodes_that_are_over_or_went_wrong_are_left_out():
     agent, updates = ready()
-    before = updates._count
+    before = updates._rows.count
 
     def after_step(taken: Taken) -> None:
         agent.after_step(taken._replace(running=np.array([True, False])), no_progress)
 
     new = act(agent, after_step)
-    assert updates._count == before + HORIZON
-    found = updates._rows.action[before : updates._count].numpy()
+    assert updates._rows.count == before + HORIZON
+    found = updates._rows.columns.action[before : updates._rows.count].numpy()
     assert np.array_equal(found, new.task(0).actions)
 
 

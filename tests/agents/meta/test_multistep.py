@@ -74,7 +74,7 @@ def test_a_run_learns_from_rows_of_several_steps_in_the_learners_units():
     settings = {"scale_rewards": True, "credit.kind": "uniform"}
     plain = mcat(overlay(TINY, settings))
     agent = mcat(overlay(TINY, settings | {"td_steps": 3}))
-    found, single = (a._policy_updates()._rows for a in (agent, plain))
+    found, single = (a._policy_updates()._rows.columns for a in (agent, plain))
     count = len(plain.replay)
     wanted = Batch(*(x[:count].clone() for x in single))
     states = plain.replay.observation_size

@@ -31,9 +31,9 @@ class Coded(MultiTask):
     def codes(self) -> Tensor:
         """`(tasks, k)`, of the training tasks."""
 
-    @abstractmethod
     def unseen(self) -> Tensor:
-        """`(k,)`, of any other."""
+        """`(k,)`, of any other: their mean, as 0 everywhere may be like none of them."""
+        return self.codes().mean(0)
 
     def update(self, batch: Batch, imitation: Imitation | None) -> tuple[Losses, Sequence[Tensor]]:
         """SAC's, on states with codes."""

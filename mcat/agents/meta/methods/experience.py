@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
-from mcat.agents.credit.segments import uniform_rewards
 from mcat.agents.learner import Batch, Imitation
 from mcat.agents.meta.algorithm import Round, TaskSet
 from mcat.agents.meta.methods.configs import MethodConfig
-from mcat.agents.meta.updates import SCALE_ROWS
+from mcat.agents.meta.rows import SCALE_ROWS, LearningRows, imitation_rows
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken
@@ -100,15 +99,8 @@ class Experience:
         Args:
             room: How many rows of each task `see` may add.
         """
-        replay, total = self.replay, room * self.tasks
-        self.credit.begin(replay)
-        rows = replay.transitions(np.arange(len(replay)))
-        obs, action, reward, next_obs, terminal = map(torch.from_numpy, rows[1:])
-        # A network's rewards are others after every step: `rows` asks for them.
-        reward = reward[:, None] if self.credit.used == "learned" else self.credit.rewards()
-        stored = Batch(obs, action, reward, next_obs, terminal[:, None])
-        self._rows = Batch(*(torch.cat((x, x.new_empty(total, x.shape[1]))) for x in stored))
-        self._used = len(replay)
+        replay = self.replay
+        self._rows = LearningRows(replay, self.credit, room=room * self.tasks)
         owners = np.repeat(replay.tasks, replay.lengths)
         self._counts = np.bincount(owners, minlength=self.tasks)
         self._places = np.zeros((self.tasks, self._counts.max() + room), np.int64)
@@ -117,32 +109,16 @@ class Experience:
         if self.imitation is not None:
             kept = self.imitation.episodes
             self._imitated = np.repeat(kept.tasks, kept.lengths)
-        self._mean, self._spread = 0.0, 1.0
         if self.config.scale_rewards:
-            self._mean, self._spread = self._reward_scale()
-
-    def _reward_scale(self) -> tuple[float, float]:
-        """Mean and spread of the rewards; 0 for the mean where subtracting it would mislead."""
-        drawn = self.rows(self.draw(SCALE_ROWS // self.tasks)).reward.double()
-        endless = not self.replay.terminals.any() and self.imitation is None
-        return float(drawn.mean()) if endless else 0.0, max(float(drawn.std()), 1e-6)
+            endless = not replay.terminals.any() and self.imitation is None
+            self._rows.scale_rewards(self.draw(SCALE_ROWS // self.tasks), centred=endless)
 
     def see(self, taken: Taken) -> NDArray[np.int64]:
         """Take in a step of each task at once, if its rewards are known; returns whose."""
-        tasks = taken.running.nonzero()[0]
-        if not self.credit.at_once:
-            return tasks[:0]
-        obs, action, received, next_obs, terminal = (
-            torch.from_numpy(np.asarray(column[tasks], np.float32)) for column in taken[:5]
-        )
-        reward = self.credit.estimate(obs, action, next_obs, received[:, None])
-        places = np.arange(self._used, self._used + len(tasks))
-        new = Batch(obs, action, reward, next_obs, terminal[:, None])
-        for column, values in zip(self._rows, new, strict=True):
-            column[self._used : self._used + len(tasks)] = values
-        self._places[tasks, self._counts[tasks]] = places
+        first = self._rows.count
+        tasks = self._rows.add(taken)
+        self._places[tasks, self._counts[tasks]] = np.arange(first, self._rows.count)
         self._counts[tasks] += 1
-        self._used += len(tasks)
         return tasks
 
     def draw(self, each: int) -> NDArray[np.int64]:
@@ -155,26 +131,13 @@ class Experience:
 
     def rows(self, numbers: NDArray[np.int64]) -> Batch:
         """Rows `(..., ·)` with rewards in the learner's units."""
-        where = torch.from_numpy(numbers)
-        batch = Batch(*(column[where] for column in self._rows))
-        if self.credit.used == "learned":
-            flat = (column.flatten(0, -2) for column in batch[:4])
-            obs, action, received, next_obs = flat
-            reward = self.credit.estimate(obs, action, next_obs, received)
-            batch = batch._replace(reward=reward.view_as(batch.reward))
-        return batch._replace(reward=(batch.reward - self._mean) / self._spread)
+        return self._rows.batch(numbers)
 
     def rows_of(self, episodes: Episodes, numbers: NDArray[np.int64]) -> Batch:
         """Transitions of any episodes, with rewards made as those of the latest `begin`."""
         found = episodes.transitions(numbers)
-        obs, action, received, next_obs, terminal = map(torch.from_numpy, found[1:])
-        reward = received[:, None]
-        if self.credit.at_once:
-            reward = self.credit.estimate(obs, action, next_obs, reward)
-        else:
-            shared = uniform_rewards(episodes, self.credit.delay)
-            reward = torch.from_numpy(shared[numbers])[:, None]
-        reward = (reward - self._mean) / self._spread
+        obs, action, _, next_obs, terminal = map(torch.from_numpy, found[1:])
+        reward = self._rows.scaled(self.credit.rewards_of(episodes, numbers))
         return Batch(obs, action, reward, next_obs, terminal[:, None])
 
     def imitated(self) -> Imitated | None:
@@ -189,17 +152,7 @@ class Experience:
         drawn = [memory.sample(self._rng, each, self._imitated == t) for t in range(self.tasks)]
         indices = np.stack([numbers for numbers, _ in drawn])
         weights = np.stack([weight for _, weight in drawn])
-        rows = memory.episodes.transitions(indices)
-        return Imitated(
-            indices,
-            Imitation(
-                obs=torch.from_numpy(rows.observations),
-                action=torch.from_numpy(rows.actions),
-                returns=torch.from_numpy(memory.returns[indices])[..., None] / self._spread,
-                weights=torch.from_numpy(weights)[..., None],
-                share=memory.config.weight,
-            ),
-        )
+        return Imitated(indices, imitation_rows(memory, indices, weights, self._rows.spread))
 
     def learned_from(self, imitated: Imitated | None, gains: Tensor) -> None:
         """Set the priorities of imitated steps by what the critics expected of them."""

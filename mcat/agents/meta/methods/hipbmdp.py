@@ -61,10 +61,6 @@ class HiPBMDP(Coded):
         theta: Tensor = self.theta()
         return theta.detach()
 
-    def unseen(self) -> Tensor:
-        """The mean of θ."""
-        return self.codes().mean(0)
-
     def begin(self) -> None:
         """The model's units are those of the first rounds."""
         self.units.measure(self.experience.replay)

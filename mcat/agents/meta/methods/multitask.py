@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -17,11 +16,11 @@ from mcat.agents.meta.algorithm import RANDOM, SHARED, PhaseCallback, Round, Tas
 from mcat.agents.meta.methods.configs import MethodConfig
 from mcat.agents.meta.methods.experience import Experience, Imitated
 from mcat.agents.meta.run_config import RunConfig
-from mcat.agents.meta.updates import CREDIT, LOSSES, NOTHING
+from mcat.agents.meta.updates import CREDIT, LOSSES, NOTHING, require_finite
 from mcat.agents.policies.meta_policy import MetaPolicy
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes
-from mcat.errors import DataError, DivergedError
+from mcat.errors import DataError
 from mcat.safe_io import StrPath
 from mcat.tensor_files import part
 from mcat.translator.tensors import Part, load_tensors, tensors_of
@@ -186,7 +185,7 @@ class MultiTask(ABC):
             on_progress("policy", self._done, end)
             self._sums += self._update_once()
             self._done += 1
-            self._require_finite()  # at once: the first loss to go takes the others with it
+            require_finite((*LOSSES, *self.own_metrics), self._sums)
 
     def _update_once(self) -> Tensor:
         experience = self.experience
@@ -197,16 +196,6 @@ class MultiTask(ABC):
         losses, own = self.update(self.rows(numbers), rows)
         experience.learned_from(imitated, losses.gains)
         return torch.stack((losses.critic, losses.actor, losses.imitation, credit_loss, *own))
-
-    def _require_finite(self) -> None:
-        names = (*LOSSES, *self.own_metrics)
-        values = dict(zip(names, self._sums.tolist(), strict=True))
-        for name in ("credit", *names):  # its rewards are in the others
-            if not math.isfinite(values[name]):
-                raise DivergedError(
-                    f"the {name.rpartition('/')[2]} loss became {values[name]}: try a lower"
-                    " learning rate"
-                )
 
     # --- what a checkpoint keeps ----------------------------------------------------------
 

@@ -49,13 +49,14 @@ class PCGrad(Coded):
     """The method; see the module."""
 
     own_metrics = ("pcgrad/conflicts", "policy/temperature")
+    learner: ProjectedSAC
 
     def __init__(
         self, task_set: TaskSet, config: PCGradConfig, seed: np.random.SeedSequence
     ) -> None:
         super().__init__(task_set, config, seed, config.sac.discount)
         tasks = len(task_set.train)
-        self.learner = self.sac = ProjectedSAC(
+        self.learner = ProjectedSAC(
             task_set.observation_size + tasks,
             task_set.action_size,
             config.sac,
@@ -68,12 +69,8 @@ class PCGrad(Coded):
         """One-hot."""
         return torch.eye(len(self.task_set.train))
 
-    def unseen(self) -> Tensor:
-        """The mean of them: a place that is 0 everywhere was never seen either."""
-        return self.codes().mean(0)
-
     def update(self, batch: Batch, imitation: Imitation | None) -> tuple[Losses, Sequence[Tensor]]:
         """SAC's, with projections."""
         losses, _ = super().update(batch, imitation)
-        temperature = self.sac.temperature().detach().exp().mean()
-        return losses, (self.sac.conflicts, temperature)
+        temperature = self.learner.temperature().detach().exp().mean()
+        return losses, (self.learner.conflicts, temperature)

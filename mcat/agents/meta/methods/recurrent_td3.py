@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from mcat.agents.configs import CrossQConfig, TD3Config
-from mcat.agents.critics import NormalisedCritics, TrackedCritics
+from mcat.agents.critics import make_critics
 from mcat.agents.learner import Batch, Imitation, Learner, Losses
 from mcat.agents.networks import minimise
-from mcat.agents.recurrent import Reader, RecurrentMLP, follow
+from mcat.agents.recurrent import Reader, RecurrentMLP
 from mcat.translator.tensors import Part
 
 
@@ -44,20 +44,11 @@ class RecurrentTD3(Learner):
         reader = Reader(row, history, memory, generator)
         actor = RecurrentMLP((inputs, *config.hidden, actions), reader, generator)
         self.reader = Reader(row, history, memory, generator)
-        layers = inputs + actions, *config.hidden, 1
-        self.twins: NormalisedCritics | TrackedCritics
+        self.twins = make_critics(config, inputs, actions, generator, memory)
         self.actor_target, self.reader_target, deployed = actor, self.reader, actor
         if isinstance(config, CrossQConfig):
-            self.twins = NormalisedCritics(
-                layers,
-                generator,
-                momentum=config.momentum,
-                action_size=actions,
-                context_size=memory,
-            )
             deployed = copy.deepcopy(actor).requires_grad_(False)
         else:
-            self.twins = TrackedCritics(layers, generator, rate=config.target_rate)
             self.actor_target = copy.deepcopy(actor).requires_grad_(False)
             self.reader_target = copy.deepcopy(self.reader).requires_grad_(False)
         super().__init__(actor, self.twins.net, generator, deployed)
@@ -83,19 +74,18 @@ class RecurrentTD3(Learner):
             weights: `(n, 1)`, what each row counts; None for 1.
             pull: What the squared distance from the weights at the last `anchor` costs.
         """
-        obs, action, reward, next_obs, terminal = batch
+        obs, _, reward, next_obs, terminal = batch
         config = self.config
         if isinstance(config, CrossQConfig):
             for adam in (self.actor_adam, self.critic_adam):
                 adam.param_groups[0]["lr"] = config.rate(self.updates)
-        next_action = self.smoothed_action(
-            self.actor_target, next_obs, config.target_noise, config.target_noise_clip
-        )
+        next_action = self.smoothed_action(self.actor_target, next_obs, config)
         with torch.no_grad():
             after = self.reader_target.read(next_obs)
         if imitation is not None:
             imitation = imitation._replace(obs=self.reader.read(imitation.obs))
-        values = self.twins.values(self.reader.read(obs), action, after, next_action, imitation)
+        seen = batch._replace(obs=self.reader.read(obs), next_obs=after)
+        values = self.twins.values(seen, next_action, imitation)
         target = reward + config.discount * (1 - terminal) * values.after.amin(0)
         delta = config.huber_delta if isinstance(config, CrossQConfig) else None
         losses = values.losses(target, imitation, huber_delta=delta, weights=weights)
@@ -123,10 +113,10 @@ class RecurrentTD3(Learner):
         self._actor_loss = loss.detach()
         self.twins.follow()
         if isinstance(config, CrossQConfig):
-            follow(self.deployed, self.actor, config.following(self.updates))
+            self.deployed.track(self.actor, config.following(self.updates))
         else:
-            follow(self.actor_target, self.actor, config.target_rate)
-            follow(self.reader_target, self.reader, config.target_rate)
+            self.actor_target.track(self.actor, config.target_rate)
+            self.reader_target.track(self.reader, config.target_rate)
 
     # --- adapting a copy --------------------------------------------------------------------
 

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from mcat.agents.networks import MLP
 from mcat.agents.policies.context_policy import ContextPolicy
+from mcat.agents.policies.foreign.bounds import Bounds
 from mcat.agents.policies.foreign.graph import ACTION, OBSERVATION, Graph
-from mcat.agents.policies.foreign.imported import ImportedPolicy
+from mcat.agents.policies.foreign.imported import ImportedPolicy, Scaling
 from mcat.agents.policies.policy import Policy
-from mcat.datasets.cards import Card
+from mcat.datasets.cards import Card, Limits
 from mcat.errors import UsageError
 from mcat.translator.cycle.pair import CycleTranslator
 from mcat.translator.cycle.spaces import SpacesCycleTranslator
@@ -66,14 +67,12 @@ def _actor(graph: Graph, actor: MLP, x: str) -> str:
 
 def _imported(graph: Graph, policy: ImportedPolicy, obs: str) -> str:
     if policy.scaling is not None:
-        mean, std, clip = policy.scaling
-        shifted = graph.op("Sub", obs, graph.constant(mean))
-        obs = graph.clip(graph.op("Div", shifted, graph.constant(std)), -clip, clip)
+        clip = policy.scaling.clip
+        obs = graph.clip(_normal(graph, policy.scaling, obs), -clip, clip)
     action = graph.network(policy.network, obs)
     low, high = policy.bounds
     if policy.squashed:
-        stretched = graph.op("Mul", graph.op("Tanh", action), graph.constant((high - low) / 2))
-        action = graph.op("Add", stretched, graph.constant((high + low) / 2))
+        action = _stretched(graph, graph.op("Tanh", action), policy.bounds)
     return graph.clip(action, low, high)
 
 
@@ -204,9 +203,13 @@ def _from_unit(graph: Graph, card: Card | None, action: str) -> str:
     limits = None if card is None else card.limits
     if limits is None or limits.unit:
         return action
-    stretched = graph.op("Mul", action, graph.constant((limits.high - limits.low) / 2))
-    moved = graph.op("Add", stretched, graph.constant((limits.high + limits.low) / 2))
-    return graph.clip(moved, *limits.inner())
+    return graph.clip(_stretched(graph, action, limits), *limits.inner())
+
+
+def _stretched(graph: Graph, x: str, limits: Bounds | Limits) -> str:
+    """Numbers in [-1, 1], stretched to what lies between the limits."""
+    half = graph.op("Mul", x, graph.constant((limits.high - limits.low) / 2))
+    return graph.op("Add", half, graph.constant((limits.high + limits.low) / 2))
 
 
 def _cycle_spaces(
@@ -225,7 +228,7 @@ def _cycle_spaces(
     return graph.op("Tanh", graph.op("Add", graph.op("Atanh", hand), correction))
 
 
-def _normal(graph: Graph, scale: Normaliser, x: str) -> str:
+def _normal(graph: Graph, scale: Normaliser | Scaling, x: str) -> str:
     return graph.op(
         "Div", graph.op("Sub", x, graph.constant(scale.mean)), graph.constant(scale.std)
     )

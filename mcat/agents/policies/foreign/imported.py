@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from mcat.agents.networks import linear_shapes, linear_sizes
 from mcat.agents.policies.foreign.bounds import Bounds
+from mcat.agents.policies.meta_policy import require_sizes
 from mcat.datasets.cards import Card
 from mcat.errors import DataError, UsageError
 from mcat.formats import require_format, stamp
@@ -75,8 +76,7 @@ class ImportedPolicy:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The widths of its layers, observations first and actions last."""
-        layers = [layer for layer in self.network if isinstance(layer, nn.Linear)]
-        return (layers[0].in_features, *(layer.out_features for layer in layers))
+        return tuple(linear_sizes(self.network))
 
     @property
     def observation_size(self) -> int:
@@ -239,12 +239,10 @@ def _stretched(
 
 def _shapes(sizes: list[int], *, scaled: bool) -> dict[str, tuple[tuple[int, ...], str]]:
     """The shapes and types that the arrays of a file must have."""
-    if len(sizes) < 2 or not all(type(size) is int and size > 0 for size in sizes):
-        raise ValueError("no sizes")
-    found: dict[str, tuple[tuple[int, ...], str]] = {}
-    for layer, (inputs, outputs) in enumerate(itertools.pairwise(sizes)):
-        found[f"network.{2 * layer}.weight"] = (outputs, inputs), "<f4"
-        found[f"network.{2 * layer}.bias"] = (outputs,), "<f4"
+    require_sizes(sizes)
+    found: dict[str, tuple[tuple[int, ...], str]] = {
+        f"network.{name}": (shape, "<f4") for name, shape in linear_shapes(sizes).items()
+    }
     found |= dict.fromkeys(("low", "high"), ((sizes[-1],), "<f4"))
     if scaled:
         found |= dict.fromkeys(("mean", "std"), ((sizes[0],), "<f8"))
