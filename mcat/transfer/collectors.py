@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from torch.nn.utils import parameters_to_vector
 
 from mcat.agents.policies.meta_policy import MetaPolicy
-from mcat.agents.policies.names import find_policy, packaged_path
+from mcat.agents.policies.names import find_policy, packaged_policies
 from mcat.agents.policies.policy import Policy, load_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError
@@ -90,12 +89,13 @@ def policy_hash(policy: AnyPolicy) -> str | None:
 
 def _mediocre_file(task: Task, runs: Path, notify: Notify) -> Path:
     """The packaged mediocre policy, or one trained now (or by an earlier call)."""
-    with suppress(UsageError):
-        return packaged_path("mediocre", task)
+    dense = task.stock()
+    for packaged in packaged_policies():
+        if packaged.task == dense and packaged.level == "mediocre":
+            return packaged.path
     from mcat.agents.single.config import PRESETS, TrainConfig
     from mcat.agents.single.run import train
 
-    dense = task.stock()
     preset, steps = MEDIOCRE.get(task.robot, DEFAULT_MEDIOCRE)
     out = runs / f"{dense.label()}-mediocre"
     path = out / f"policy-{steps}.safetensors"
