@@ -9,6 +9,7 @@ import math
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -239,9 +240,6 @@ def _number(text: str | None, otherwise: float = math.nan) -> float:
     return value if math.isfinite(value) else otherwise
 
 
-def counts(states: Collection[RunState]) -> dict[State, int]:
+def counts(states: Collection[RunState]) -> Counter[State]:
     """How many runs are in each state, those that occur."""
-    found: dict[State, int] = {}
-    for state in states:
-        found[state.state] = found.get(state.state, 0) + 1
-    return found
+    return Counter(state.state for state in states)
