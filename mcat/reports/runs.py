@@ -76,15 +76,14 @@ def read_run(folder: Path) -> LearningRun:
     record = read_record(folder)
     notes: list[str] = []
     metrics = _metrics(folder / "metrics.csv", notes)
-    new = LearningRun(record=record, metrics=metrics)
-    if record.kind != "metatrain":  # one task, so its return is that of all, and nobody else drives
-        new = replace(new, metrics=metrics | {"eval/train": metrics.get("eval/return", EMPTY)})
-    else:
-        new = replace(
-            new,
-            episodes=_episodes(folder / "episodes.csv", notes),
-            contexts=_contexts(folder / "contexts.safetensors", record, notes),
-        )
+    episodes: tuple[Driven, ...] = ()
+    contexts = None
+    if record.kind == "metatrain":
+        episodes = _episodes(folder / "episodes.csv", notes)
+        contexts = _contexts(folder / "contexts.safetensors", record, notes)
+    else:  # one task, so its return is that of all, and nobody else drives
+        metrics["eval/train"] = metrics.get("eval/return", EMPTY)
+    new = LearningRun(record=record, metrics=metrics, episodes=episodes, contexts=contexts)
     if not new.steps:
         notes = [f"{folder}: nothing is measured yet"]
     elif not len(new.curve("eval/train")[0]):
