@@ -61,7 +61,7 @@ class RunState:
     # Its latest mean return on test tasks, or on training tasks without those.
     test: float = math.nan
     age: float = math.nan  # seconds since it last wrote a row; NaN before the first
-    holder: Holder | None = None  # who runs it
+    holder: Holder | None = None  # who runs it; only of those that are running, and of all those
     ending: Ending | None = None  # how the last attempt ended
 
     @property
