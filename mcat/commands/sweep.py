@@ -212,12 +212,12 @@ def submit(
 def resolved(
     *,
     plan: str | None,
-    name: str | None,
-    kind: str | None,
+    name: str | None = None,
+    kind: str | None = None,
     settings: tuple[str, ...],
     grid: tuple[str, ...],
     variants: tuple[str, ...],
-    cpus: int | None,
+    cpus: int | None = None,
     out: Path | None,
 ) -> tuple[Plan, str, list[PlannedRun], Path]:
     """The plan that `plan_options` describe, its text, its runs, and where they go."""
