@@ -13,12 +13,12 @@ from mcat.commands.options import (
     out_option,
     overwrite_option,
     policy_name,
+    require_new_file,
     task_from,
     task_options,
     translator_options,
 )
 from mcat.errors import UsageError, unknown
-from mcat.safe_io import ensure_writable_output, exists_already
 
 if TYPE_CHECKING:
     from mcat.envs.tasks import Task
@@ -88,9 +88,7 @@ def onnx(
     if policy in LEVELS and env is None and translator is None:
         raise UsageError(f"a packaged policy is one of a machine: name it by --env, as {policy}")
     task = None if env is None else task_from(env, options)
-    if out.is_file() and not overwrite:
-        raise exists_already(out)
-    ensure_writable_output(out, overwrite=overwrite)
+    require_new_file(out, overwrite=overwrite)
 
     from mcat.agents.policies.foreign.export import export_onnx
 
