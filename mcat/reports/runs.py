@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 
 from mcat.agents.runs.record import RunRecord, read_record
 from mcat.errors import DataError
+from mcat.progress import Notify
 from mcat.reports.sections import Array
 from mcat.safe_io import open_input
 from mcat.tensor_files import load_safetensors
@@ -64,6 +66,15 @@ class LearningRun:
     def steps(self) -> int:
         """How far it has come."""
         return int(self.metrics["step"][-1]) if len(self.metrics.get("step", ())) else 0
+
+
+def read_runs(folders: Iterable[Path], notify: Notify) -> list[LearningRun]:
+    """What runs have written so far, each counted once; `notify` is told what is missing of it."""
+    once = {folder.resolve(): folder for folder in folders}.values()
+    runs = [read_run(folder) for folder in once]
+    for note in (note for run in runs for note in run.notes):
+        notify(f"note: {note}")
+    return runs
 
 
 def read_run(folder: Path) -> LearningRun:
