@@ -151,8 +151,8 @@ def _outcome(result: Result) -> dict[str, Any]:
     earned = next((result[name] for name in _EARNED if result.get(name) is not None), None)
     if earned is None or "seconds" not in result:
         return {}
-    numbers = {"seconds": result["seconds"], "test": earned}
-    return {"step": int(result["step"]), **{k: _number(str(v)) for k, v in numbers.items()}}
+    seconds, test = (_number(str(value)) for value in (result["seconds"], earned))
+    return {"step": int(result["step"]), "seconds": seconds, "test": test}
 
 
 def holder_of(sweep: Sweep, run: PlannedRun) -> Holder | None:
