@@ -17,25 +17,11 @@ from mcat.errors import McatError, printable
 # `mcat`, `mcat envs`: the help is the answer. Older versions of click print it by themselves.
 NO_COMMAND: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
-# The modules of the commands; each is imported once its command is asked for.
-HOMES = {
-    "adapt": "adapt",
-    "calibrate": "calibrate",
-    "collect": "data",
-    "dataset": "dataset",
-    "doctor": "doctor",
-    "envs": "envs",
-    "evaluate": "evaluate",
-    "export": "export",
-    "metatrain": "metatrain",
-    "plot": "plot",
-    "policies": "policies",
-    "render": "envs",
-    "reproduce": "reproduce",
-    "sweep": "sweep",
-    "train": "train",
-    "translate": "translate",
-}
+# Each is in the module of its name unless another is named below, imported once it is asked for.
+COMMANDS = ("adapt", "calibrate", "collect", "dataset", "doctor", "envs", "evaluate", "export",
+            "metatrain", "plot", "policies", "render", "reproduce", "sweep", "train",
+            "translate")  # fmt: skip
+HOMES = {"collect": "data", "render": "envs"}
 
 
 class CommandGroup(click.Group):
@@ -43,12 +29,12 @@ class CommandGroup(click.Group):
 
     def list_commands(self, context: click.Context | None) -> list[str]:
         """Their names."""
-        return sorted({*HOMES, *self.commands})
+        return sorted({*COMMANDS, *self.commands})
 
     def get_command(self, context: click.Context | None, name: str) -> click.Command | None:
         """The one of that name, if there is one."""
-        if name in HOMES and name not in self.commands:
-            module = import_module(f"mcat.commands.{HOMES[name]}")
+        if name in COMMANDS and name not in self.commands:
+            module = import_module(f"mcat.commands.{HOMES.get(name, name)}")
             self.add_command(getattr(module, name))
         return self.commands.get(name)
 

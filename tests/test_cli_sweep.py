@@ -217,10 +217,12 @@ def test_report_says_what_came_out_so_far(compared, folder, capsys):
 def test_report_takes_folders_of_any_runs(compared, folder, capsys):
     folders = sorted((compared.folder / "runs").iterdir())
     (folders[0] / "failure.json").write_text('{"code": 4, "line": "a loss is NaN"}')
-    assert run(["sweep", "report", *map(str, folders)]) == 0
+    again = folders[0].relative_to(folder)  # the same run by another path counts once
+    assert run(["sweep", "report", *map(str, folders), str(again)]) == 0
     assert "a loss is NaN" in (folder / "report" / "report.html").read_text()
     rows = list(csv.DictReader((folder / "report" / "results.csv").open()))
     assert [row["state"] for row in rows].count("diverged") == 7  # its tasks
+    assert len(rows) == 5 * 7
 
 
 def test_report_refuses_what_has_nothing_to_say(folder, capsys):

@@ -28,12 +28,12 @@ from mcat.commands.settings import (
     bit_exact,
     layer_options,
     layers,
-    name_parts,
     print_config,
     require_known_variables,
     resume_option,
+    run_name,
 )
-from mcat.config import flatten, overlay, to_json
+from mcat.config import overlay, to_json
 from mcat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -154,9 +154,7 @@ def _resolve(context: click.Context) -> tuple[AdaptConfig, str]:
     usual = AdaptConfig(**machine)
     _, changes = layers(context, (*SCHEDULE, *EXPERIMENTS), ("default",))
     config = overlay(usual, changes)
-    values = flatten(to_json(usual)), flatten(to_json(config))
-    parts = ["adapt", label, *name_parts(EXPERIMENTS, *values, ignored=IN_NO_NAME)]
-    return config, "-".join([*parts, f"seed{config.seed}"])
+    return config, run_name(["adapt", label], EXPERIMENTS, usual, config, IN_NO_NAME)
 
 
 def _machine(options: dict[str, Any]) -> tuple[dict[str, Any], str]:

@@ -15,6 +15,7 @@ from mcat.commands.options import (
     overwrite_option,
     policy_name,
     require_actor,
+    require_new_file,
     say,
     seed_option,
     task_from,
@@ -28,7 +29,6 @@ from mcat.envs.robots import ROBOTS, Robot
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError, unknown
 from mcat.reports.tables import family_rows, page, parameter_rows, robot_rows
-from mcat.safe_io import ensure_writable_output, exists_already
 from mcat.types import AnyPolicy
 
 if TYPE_CHECKING:
@@ -230,9 +230,7 @@ def render(
         raise UsageError(f"cannot write '{out.name}': give --out a name in {kinds}")
     if chosen is not None:
         require_actor(None if policy == "none" else policy, chosen, translator, source)
-    if out.is_file() and not overwrite:
-        raise exists_already(out)
-    ensure_writable_output(out, overwrite=overwrite)
+    require_new_file(out, overwrite=overwrite)
 
     from mcat.envs import backend
 

@@ -161,9 +161,8 @@ class Output:
         except CannotCreateError:
             if not (self._resume and is_file(self._path)):
                 raise
-            self._read(
-                self._path
-            )  # another process was quicker: it made the same, or it is refused
+            # Another process was quicker: it made the same, or it is refused.
+            self._read(self._path)
 
     def _read(self, path: Path) -> list[Outcome]:
         content = read_json(path)

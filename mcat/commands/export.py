@@ -13,15 +13,15 @@ from mcat.commands.options import (
     out_option,
     overwrite_option,
     policy_name,
+    require_new_file,
     task_from,
     task_options,
     translator_options,
 )
 from mcat.errors import UsageError, unknown
-from mcat.safe_io import ensure_writable_output, exists_already
 
 if TYPE_CHECKING:
-    from mcat.envs.tasks import Family, Task
+    from mcat.envs.tasks import Task
     from mcat.transfer.result import Machine, TransferResult
     from mcat.translator import Translator
     from mcat.types import AnyPolicy
@@ -88,9 +88,7 @@ def onnx(
     if policy in LEVELS and env is None and translator is None:
         raise UsageError(f"a packaged policy is one of a machine: name it by --env, as {policy}")
     task = None if env is None else task_from(env, options)
-    if out.is_file() and not overwrite:
-        raise exists_already(out)
-    ensure_writable_output(out, overwrite=overwrite)
+    require_new_file(out, overwrite=overwrite)
 
     from mcat.agents.policies.foreign.export import export_onnx
 
@@ -118,7 +116,7 @@ def _policy(name: str, task: Task | None) -> Found:
     from mcat.agents.policies.foreign.onnx_policy import OnnxPolicy
     from mcat.agents.policies.names import LEVELS, find_policy, open_policy, packaged_path
     from mcat.agents.policies.policy import Policy
-    from mcat.agents.runs.record import policy_file
+    from mcat.agents.runs.record import policy_file, read_record
     from mcat.envs.families import FAMILIES
     from mcat.own_code import names_code
     from mcat.tensor_files import content_digest
@@ -126,7 +124,7 @@ def _policy(name: str, task: Task | None) -> Found:
     if names_code(name):
         raise UsageError(f"{name} is code, not a network: there is nothing to export")
     path = packaged_path(name, task) if name in LEVELS and task is not None else Path(name)
-    family = _family(path) if path.is_dir() else None
+    own_family = read_record(path).own_family if path.is_dir() else None
     path = policy_file(path) if path.is_dir() else path
     policy = open_policy(path)
     if isinstance(policy, OnnxPolicy):
@@ -142,16 +140,9 @@ def _policy(name: str, task: Task | None) -> Found:
     owner = policy.task if isinstance(policy, Policy) else task
     if owner is not None:
         about |= {"task": owner.label(), **facts_of_task(owner)}
-    elif family := family or FAMILIES.get(str(about.get("family"))):
+    elif family := own_family or FAMILIES.get(str(about.get("family"))):
         about |= facts_of_task(family.train[0])  # its tasks are alike in this
     return policy, about
-
-
-def _family(folder: Path) -> Family | None:
-    """The family of a run, if it is somebody's own."""
-    from mcat.agents.runs.record import read_record
-
-    return read_record(folder).own_family
 
 
 def _transferred(name: str, folder: Path, source: str | None, target: str | None) -> Found:

@@ -22,13 +22,13 @@ from mcat.commands.settings import (
     changes_on_resume,
     layer_options,
     layers,
-    name_parts,
     preset_option,
     print_config,
     require_effect,
     require_known_variables,
     require_used,
     resume_option,
+    run_name,
 )
 from mcat.config import flatten, overlay, read_toml, to_json
 from mcat.envs.families import FAMILIES
@@ -285,14 +285,13 @@ def _run_name(preset: str, config: RunConfig) -> str:
     from mcat.agents.meta.methods.registry import find_method
 
     method = config.method
-    usual = flatten(to_json(find_method(method).preset(preset, config.robot)))
+    usual = find_method(method).preset(preset, config.robot)
     # The switch that a method's presets leave something to do for.
     unsaid = SIL.name if method == "mcat" else "no_sil"
     known = {item.name for item in (*EXPERIMENTS, SIL)} - {unsaid}
-    words = [item for item in _settings_of(method) if item.name in known]
-    parts = name_parts(words, usual, flatten(to_json(config)), IN_NO_NAME)
+    settings = [item for item in _settings_of(method) if item.name in known]
     named = [] if method == "mcat" else [method]
-    return "-".join([config.tasks.name, *named, preset, *parts, f"seed{config.seed}"])
+    return run_name([config.tasks.name, *named, preset], settings, usual, config, IN_NO_NAME)
 
 
 def _report(result: MetaTrainResult, as_json: bool) -> None:

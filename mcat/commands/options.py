@@ -14,6 +14,7 @@ from mcat.envs.gym_robots import PHYSICS, allow_module, is_gym_id
 from mcat.envs.robots import ROBOTS
 from mcat.envs.tasks import Task
 from mcat.errors import MissingInputError, UsageError, no_name_or_file
+from mcat.safe_io import ensure_writable_output, exists_already
 
 # Callbacks of options: what is not there is known before anything heavy is imported.
 
@@ -147,6 +148,13 @@ def out_option(metavar: str, help: str, **more: Any) -> Option:
     """`--out`: where the result goes."""
     path = click.Path(path_type=Path)
     return click.option("--out", type=path, metavar=metavar, help=help, **more)
+
+
+def require_new_file(path: Path, *, overwrite: bool) -> None:
+    """Refuse an `--out` that is there already or cannot be made, before any work is done."""
+    if path.is_file() and not overwrite:
+        raise exists_already(path)
+    ensure_writable_output(path, overwrite=overwrite)
 
 
 def say(text: str) -> None:

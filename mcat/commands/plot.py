@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from mcat.commands.help import Explained, json_option
-from mcat.commands.options import out_option
+from mcat.commands.options import out_option, say
 
 
 @click.command(
@@ -48,17 +48,13 @@ def plot(
         with_goals,
     )
     from mcat.reports.printed import learner_note
-    from mcat.reports.runs import read_run
+    from mcat.reports.runs import read_runs
     from mcat.reports.tables import markdown_table
 
-    once = {folder.resolve(): folder for folder in folders}.values()
-    runs = [read_run(folder) for folder in once]
-    for run in runs:
-        for note in run.notes:
-            click.echo(f"note: {note}", err=True)
+    runs = read_runs(folders, say)
     groups = group_runs(runs, [name.strip() for name in labels.split(",") if name.strip()])
     if detail is None and (note := without_detail(groups)):
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}")
     equal = equal_section(groups)
     if not as_json:
         rows = summary_rows(groups)

@@ -8,11 +8,10 @@ from pathlib import Path
 import click
 
 from mcat.commands.help import Explained, json_option
-from mcat.commands.options import out_option, overwrite_option, there
+from mcat.commands.options import out_option, overwrite_option, require_new_file, there
 from mcat.commands.tables import print_table
 from mcat.errors import UsageError
 from mcat.reports.tables import markdown_table
-from mcat.safe_io import ensure_writable_output, exists_already
 
 
 @click.group()
@@ -99,9 +98,7 @@ def import_model(
     limits = None if bounds is None else _pair(bounds)
     if out.suffix != ".safetensors":
         raise UsageError(f"--out {out}: policies are safetensors, name it {out.stem}.safetensors")
-    if out.is_file() and not overwrite:
-        raise exists_already(out)
-    ensure_writable_output(out, overwrite=overwrite)
+    require_new_file(out, overwrite=overwrite)
 
     from mcat.agents.policies.foreign.others import import_policy
 

@@ -82,12 +82,9 @@ def _planned(
         grid.append(f"family={','.join(rows)}")
     return created(
         plan=experiment.plan,
-        name=None,
-        kind=None,
         settings=settings,
         grid=tuple(grid),
         variants=experiment.variants,
-        cpus=None,
         out=folder,
     )
 

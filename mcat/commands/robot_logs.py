@@ -14,7 +14,9 @@ from mcat.commands.options import out_option, overwrite_option, there
 from mcat.errors import CannotCreateError, UsageError, counted
 from mcat.safe_io import exists_already, io_errors
 
-_columns = together(
+_logs = together(
+    click.argument("files", metavar="LOG...", nargs=-1, required=True,
+                   type=click.Path(path_type=Path)),
     group(
         "Which columns",
         click.option("--robot", type=click.Path(path_type=Path), callback=there,
@@ -64,16 +66,15 @@ _columns = together(
         "mcat dataset import monday.parquet tuesday.parquet --robot arm.toml --out arm.h5",
     ),
 )
-@click.argument("files", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@_columns
-def import_log(files: tuple[Path, ...], **options: Any) -> None:
+@_logs
+def import_log(**options: Any) -> None:
     """Make a data set of logs whose columns have names, units and bounds of their own.
 
     LOG is a .csv, .csv.gz, .parquet, .npz or .h5 file, or any other data set, such as LeRobot's,
     whose numbers shall get units and bounds. Several are logs of one machine. Names, units, bounds
     and rate stay with the data, and with translators and policies made of it.
     """
-    _import(files, mend=False, **options)
+    _import(mend=False, **options)
 
 
 @click.command(
@@ -84,22 +85,21 @@ def import_log(files: tuple[Path, ...], **options: Any) -> None:
         "mcat dataset repair log.csv.gz --out saved.h5   # columns obs_0, …, act_0, …",
     ),
 )
-@click.argument("files", metavar="LOG...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@_columns
-def repair_log(files: tuple[Path, ...], **options: Any) -> None:
+@_logs
+def repair_log(**options: Any) -> None:
     """Save what can be saved of damaged logs, and say what could not.
 
     Lines that were cut off, rows with NaN or empty fields and repeated rows are left out; where
     rows are missing or time runs backwards, an episode ends and another begins. Nothing is made up,
     and LOG stays as it is.
     """
-    _import(files, mend=True, **options)
+    _import(mend=True, **options)
 
 
 def _import(
-    files: tuple[Path, ...],
     *,
     mend: bool,
+    files: tuple[Path, ...],
     robot: Path | None,
     clip: bool,
     out: Path,

@@ -12,14 +12,17 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import click
 from click.core import ParameterSource
 
 from mcat.commands.help import Option
-from mcat.config import flatten, read_toml, to_toml
+from mcat.config import flatten, read_toml, to_json, to_toml
 from mcat.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 HERE = Path()  # --resume without a folder: the one that this command would make
 _HARMLESS = ("quiet", "as_json")  # options that change nothing of a run
@@ -238,25 +241,27 @@ def changes_on_resume(
     return {item.key: item.value for item in all_given if item.key in may_change}
 
 
-def name_parts(
+def run_name(
+    words: Sequence[str],
     settings: Iterable[Setting],
-    usual: Mapping[str, Any],
-    ours: Mapping[str, Any],
+    preset: DataclassInstance,
+    config: DataclassInstance,
     ignored: Collection[str],
-) -> list[str]:
-    """What tells a run from that of the preset, for the name of its folder.
+) -> str:
+    """The name of a run's folder: these words, what tells it from that of the preset, its seed.
 
-    Returns:
-        A word for each such option, and a hash if settings without one differ too.
+    What tells it from that is a word for each such option, and a hash if settings without one
+    differ too.
     """
     settings = tuple(settings)
+    usual, ours = flatten(to_json(preset)), flatten(to_json(config))
     parts = [item.label(ours[item.key]) for item in settings if ours[item.key] != usual[item.key]]
     known = {item.key for item in settings} | set(ignored)
     others = {key: ours[key] for key in ours if key not in known and ours[key] != usual.get(key)}
     if others:
         text = json.dumps(others, sort_keys=True, default=str)
         parts.append(hashlib.sha256(text.encode()).hexdigest()[:8])
-    return parts
+    return "-".join([*words, *parts, f"seed{ours['seed']}"])
 
 
 def print_config(preset: str, values: Mapping[str, Any], *, as_json: bool) -> None:

@@ -212,12 +212,12 @@ def submit(
 def resolved(
     *,
     plan: str | None,
-    name: str | None,
-    kind: str | None,
+    name: str | None = None,
+    kind: str | None = None,
     settings: tuple[str, ...],
     grid: tuple[str, ...],
     variants: tuple[str, ...],
-    cpus: int | None,
+    cpus: int | None = None,
     out: Path | None,
 ) -> tuple[Plan, str, list[PlannedRun], Path]:
     """The plan that `plan_options` describe, its text, its runs, and where they go."""
@@ -228,10 +228,8 @@ def resolved(
 
     if plan is None and not (grid or variants):
         raise UsageError("say what to run: a plan (mcat sweep plan lists some), or --grid")
-    changes: dict[str, Any] = {}
-    changes |= {} if name is None else {"name": name}
-    changes |= {} if kind is None else {"command": kind}
-    changes |= {} if cpus is None else {"resources.cpus": cpus}
+    told = {"name": name, "command": kind, "resources.cpus": cpus}
+    changes = {key: value for key, value in told.items() if value is not None}
     chosen, text = load_plan(plan, settings=settings, grid=grid, variants=variants, changes=changes)
     folder = (out or (plan and folder_of(plan)) or SWEEPS / chosen.name).absolute()
     commands = Commands()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mcat.commands.help import Explained, json_option
-from mcat.commands.options import out_option
+from mcat.commands.options import out_option, say
 from mcat.errors import MissingInputError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -232,11 +232,9 @@ def _sweep_of(names: Sequence[str]) -> Sweep | None:
 
 def _runs_of(names: Sequence[str], labels: str) -> tuple[ComparedRun, ...]:
     from mcat.reports.comparison.results import compared_runs
-    from mcat.reports.runs import read_run
+    from mcat.reports.runs import read_runs
 
-    runs = [read_run(Path(name)) for name in dict.fromkeys(names)]
-    for note in (note for run in runs for note in run.notes):
-        click.echo(f"note: {note}", err=True)
+    runs = read_runs(map(Path, names), say)
     return compared_runs(runs, [name.strip() for name in labels.split(",") if name.strip()])
 
 

@@ -27,14 +27,14 @@ from mcat.commands.settings import (
     changes_on_resume,
     layer_options,
     layers,
-    name_parts,
     preset_option,
     print_config,
     require_known_variables,
     require_used,
     resume_option,
+    run_name,
 )
-from mcat.config import flatten, overlay, to_json
+from mcat.config import overlay, to_json
 from mcat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -152,10 +152,8 @@ def _resolve(context: click.Context) -> tuple[str, TrainConfig, str]:
             "exploration changes nothing with the learner sac, whose policy has a spread of its"
             " own: leave it out"
         )
-    parts = [task.label(*given_parameters(described)), *([] if preset == "fast" else [preset])]
-    values = flatten(to_json(usual)), flatten(to_json(config))
-    parts += name_parts(EXPERIMENTS, *values, ignored=IN_NO_NAME)
-    return preset, config, "-".join([*parts, f"seed{config.seed}"])
+    words = [task.label(*given_parameters(described)), *([] if preset == "fast" else [preset])]
+    return preset, config, run_name(words, EXPERIMENTS, usual, config, IN_NO_NAME)
 
 
 def _of_run(context: click.Context, folder: Path) -> TrainConfig:

@@ -204,12 +204,8 @@ def _try(work: _Work, row: TableRow, method: str, seed: int, folder: Path) -> No
 def _translate(work: _Work, row: TableRow, method: str, seed: int, folder: Path) -> None:
     config = work.config
     sources, targets, tasks = (
-        tuple(str(_log(work, log)) for log in logs)
-        for logs in (
-            row.sources(config.preset),
-            row.targets(config.preset),
-            row.tasks(config.preset),
-        )
+        tuple(str(_log(work, log)) for log in logs(config.preset))
+        for logs in (row.sources, row.targets, row.tasks)
     )
     settings = TransferConfig(
         sources=sources,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import chain, permutations
 from typing import NamedTuple
 
 from mcat.envs.families import family
@@ -40,11 +39,18 @@ class Log:
     guess: str | None = None  # Hand-made maps by which a policy of another machine acts
 
 
-Logs = Callable[[str], tuple[Log, ...]]
+class RowLogs(NamedTuple):
+    """Logs under the presets that have the paper's alone, and under all others."""
+
+    printed: tuple[Log, ...] = ()
+    usual: tuple[Log, ...] = ()
+
+    def __call__(self, preset: str) -> tuple[Log, ...]:
+        """Those under a preset."""
+        return self.printed if preset in PRINTED_LOGS else self.usual
 
 
-def _none(preset: str) -> tuple[Log, ...]:
-    return ()
+_NONE = RowLogs()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +58,9 @@ class TableRow:
     """One line of a table, or one heat map."""
 
     name: str  # for the command line
-    sources: Logs = _none  # logs of the source under a preset
-    targets: Logs = _none  # logs of the target
-    tasks: Logs = _none  # in place of both, logs of several tasks
+    sources: RowLogs = _NONE  # logs of the source under a preset
+    targets: RowLogs = _NONE  # logs of the target
+    tasks: RowLogs = _NONE  # in place of both, logs of several tasks
     policy: PolicyOf | None = None  # the policy to transfer; None for each task's own good one
     # What is compared: ours, cycle, reward-aware (ours with L_trans,r), and those of
     # `ALTERNATIVES`.
@@ -102,22 +108,16 @@ def _packaged(task: Task) -> Task:
     return task.replace(control_cost=0.0) if task.robot == "ant" else task
 
 
-def _own_logs(task: Task, preset: str) -> tuple[Log, ...]:
+def _own_logs(task: Task) -> RowLogs:
     """What its mediocre policy did; beyond the paper with noise, and what its good one did."""
     label, body = task.label(*_named(task)), _packaged(task)
-    mediocre = PolicyOf("mediocre", body)
-    if preset in PRINTED_LOGS:
-        return (Log(name=f"{label}-mediocre", task=task, policy=mediocre),)
-    return (
-        Log(name=f"{label}-mediocre-noisy", task=task, policy=mediocre, noise=(0.0, 0.5)),
-        Log(
-            name=f"{label}-good",
-            task=task,
-            policy=PolicyOf("good", body),
-            noise=(0.0, 0.3),
-            steps=EXTRA,
-        ),
-    )
+    mediocre = Log(name=f"{label}-mediocre", task=task, policy=PolicyOf("mediocre", body))
+    noisy = replace(mediocre, name=f"{mediocre.name}-noisy", noise=(0.0, 0.5))
+    good = Log(
+        name=f"{label}-good", task=task, policy=PolicyOf("good", body), noise=(0.0, 0.3),
+        steps=EXTRA,
+    )  # fmt: skip
+    return RowLogs(printed=(mediocre,), usual=(noisy, good))
 
 
 def _named(task: Task) -> tuple[str, ...]:
@@ -132,26 +132,20 @@ def _locomotion(
     methods: tuple[str, ...] = METHODS,
 ) -> TableRow:
     policy = PolicyOf("good", _packaged(source))
-
-    def targets(preset: str) -> tuple[Log, ...]:
-        """Beyond the paper: what was logged when the source's policy was tried on the target.
-
-        What F learns from: docs/decisions.md#which-machine-f-knows.
-        """
-        tried = Log(
-            name=f"{target.label(*_named(target))}-good-of-{source.label(*_named(source))}",
-            task=target,
-            policy=policy,
-            noise=(0.0, 0.5),
-            steps=EXTRA,
-        )
-        own = _own_logs(target, preset)[:1]
-        return own if preset in PRINTED_LOGS else (*own, tried)
-
+    own = _own_logs(target)
+    # Beyond the paper: what was logged when the source's policy was tried on the target. What F
+    # learns from: docs/decisions.md#which-machine-f-knows.
+    tried = Log(
+        name=f"{target.label(*_named(target))}-good-of-{source.label(*_named(source))}",
+        task=target,
+        policy=policy,
+        noise=(0.0, 0.5),
+        steps=EXTRA,
+    )
     return TableRow(
         name=name,
-        sources=lambda preset: _own_logs(source, preset),
-        targets=targets,
+        sources=_own_logs(source),
+        targets=RowLogs(own.printed, (own.usual[0], tried)),
         policy=policy,
         methods=methods,
         printed=printed,
@@ -163,9 +157,9 @@ def _objects(name: str, target: Task, printed: dict[str, Numbers]) -> TableRow:
     source = Task("push")
     policy = PolicyOf(f"scripted:{SOURCE_POLICY[target.robot]}", source)
 
-    def logs(task: Task, own: PolicyOf, tried: Log) -> Logs:
+    def logs(task: Task, own: PolicyOf, tried: Log) -> RowLogs:
         noisy = Log(name=f"{task.label()}-for-{name}", task=task, policy=own, noise=(1.0, 1.0))
-        return lambda preset: (noisy,) if preset in PRINTED_LOGS else (noisy, tried)
+        return RowLogs((noisy,), (noisy, tried))
 
     calm = Log(
         name=f"{source.label()}-for-{name}-calm", task=source, policy=policy, noise=(0.0, 0.4),
@@ -190,7 +184,7 @@ def _without_policy(row: TableRow) -> TableRow:
 
     All that was logged on the target is the source's policy, failing, and random actions.
     """
-    tried = row.targets("cpu")[-1]
+    tried = row.targets.usual[-1]
     task = tried.task
     random = Log(
         name=f"{task.label(*_named(task))}-random",
@@ -201,7 +195,7 @@ def _without_policy(row: TableRow) -> TableRow:
     return replace(
         row,
         name=f"{row.name}-tried",
-        targets=lambda preset: (tried, random),
+        targets=RowLogs((tried, random), (tried, random)),
         printed=_plain(row.printed),
     )
 
@@ -212,12 +206,9 @@ def _plain(printed: dict[str, Numbers]) -> dict[str, Numbers]:
 
 
 def _heat_map(name: str) -> TableRow:
-    tasks = family(name).train
-    return TableRow(
-        name=name,
-        tasks=lambda preset: tuple(log for task in tasks for log in _own_logs(task, preset)),
-        methods=("ours",),
-    )
+    own = [_own_logs(task) for task in family(name).train]
+    printed, usual = (tuple(chain(*logs)) for logs in zip(*own, strict=True))
+    return TableRow(name=name, tasks=RowLogs(printed, usual), methods=("ours",))
 
 
 def _pairs(name: str) -> tuple[TableRow, ...]:
@@ -250,7 +241,7 @@ def _reach(number: int, printed: dict[str, Numbers], *, hand: bool) -> TableRow:
         Task(robot, goal=task.params["goal"]) for task in (*goals.train, goals.test[number])
     )
 
-    def noisy(task: Task) -> Logs:
+    def noisy(task: Task) -> RowLogs:
         short = Log(
             name=task.label("goal"),
             task=task,
@@ -258,8 +249,8 @@ def _reach(number: int, printed: dict[str, Numbers], *, hand: bool) -> TableRow:
             noise=(1.0, 1.0),
             steps=EXTRA,
         )
-        printed = replace(short, name=f"{short.name}-long", steps=STEPS)
-        return lambda preset: (printed if preset in PRINTED_LOGS else short,)
+        long = replace(short, name=f"{short.name}-long", steps=STEPS)
+        return RowLogs((long,), (short,))
 
     return TableRow(
         name=f"reach-goal{number + 1}{ending}",
@@ -279,7 +270,7 @@ def _three_legs() -> TableRow:
     none of the larger body's own comes with the package.
     """
     source, target = Task("halfcheetah", armature=0.1), Task("halfcheetah3leg")
-    policy = PolicyOf("good", source)
+    policy, own = PolicyOf("good", source), _own_logs(source)
     tried = Log(
         name="halfcheetah3leg-tried", task=target, policy=policy, noise=(0.0, 0.5), steps=EXTRA,
         guess="two-to-three-legs",
@@ -290,8 +281,8 @@ def _three_legs() -> TableRow:
     )  # fmt: skip
     return TableRow(
         name="three-legs",
-        sources=lambda preset: _own_logs(source, preset)[-1:],
-        targets=lambda preset: (printed if preset in PRINTED_LOGS else tried,),
+        sources=RowLogs(own.printed, own.usual[-1:]),
+        targets=RowLogs((printed,), (tried,)),
         policy=policy,
         printed=_printed(5121.4, None, (1957.8, 298.4), (2018.2, 50.8)),
         map="two-to-three-legs-actions",

@@ -172,8 +172,13 @@ def draw_curves(groups: Sequence[Group], title: str, *, success: bool = False) -
     return png(figure)
 
 
+def line_style(number: int) -> tuple[str, str]:
+    """Colour and dash of a curve, by its number."""
+    return COLOURS[number % 6], DASHES[number // 6 % 3]
+
+
 def _draw_group(axes: Axes, group: Group, column: str, number: int) -> Line2D | None:
-    colour, dash = COLOURS[number % 6], DASHES[number // 6 % 3]
+    colour, dash = line_style(number)
     curve = group.curve(column)
     if curve is None:
         return None

@@ -63,11 +63,12 @@ def document(title: str, body: Iterable[Html], *, refresh: int | None = None) ->
     return f"<!doctype html>\n{page}\n"
 
 
-def section_of(section: Section, png: bytes | None, level: str = "h2") -> Html:
+def section_of(section: Section, png: bytes | None = None, level: str = "h2") -> Html:
     """A picture with how to read it and its numbers; without the picture, the numbers."""
     parts = [tag(level, section.title), tag("p", section.reading, class_="soft")]
     if png is None:
-        parts += [tag("p", section.finding), table(section.rows)]
+        parts += [tag("p", section.finding)] if section.finding else []
+        parts.append(table(section.rows))
     else:
         source = "data:image/png;base64," + b64encode(png).decode()
         width = int.from_bytes(png[16:20]) * 100 // 144  # drawn at 144 pixels an inch, shown at 100

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,7 @@ import numpy as np
 
 from mcat.agents.runs.record import RunRecord, read_record
 from mcat.errors import DataError
+from mcat.progress import Notify
 from mcat.reports.sections import Array
 from mcat.safe_io import open_input
 from mcat.tensor_files import load_safetensors
@@ -66,6 +68,15 @@ class LearningRun:
         return int(self.metrics["step"][-1]) if len(self.metrics.get("step", ())) else 0
 
 
+def read_runs(folders: Iterable[Path], notify: Notify) -> list[LearningRun]:
+    """What runs have written so far, each counted once; `notify` is told what is missing of it."""
+    once = {folder.resolve(): folder for folder in folders}.values()
+    runs = [read_run(folder) for folder in once]
+    for note in (note for run in runs for note in run.notes):
+        notify(f"note: {note}")
+    return runs
+
+
 def read_run(folder: Path) -> LearningRun:
     """What a run has written so far; it may still be running.
 
@@ -76,15 +87,14 @@ def read_run(folder: Path) -> LearningRun:
     record = read_record(folder)
     notes: list[str] = []
     metrics = _metrics(folder / "metrics.csv", notes)
-    new = LearningRun(record=record, metrics=metrics)
-    if record.kind != "metatrain":  # one task, so its return is that of all, and nobody else drives
-        new = replace(new, metrics=metrics | {"eval/train": metrics.get("eval/return", EMPTY)})
-    else:
-        new = replace(
-            new,
-            episodes=_episodes(folder / "episodes.csv", notes),
-            contexts=_contexts(folder / "contexts.safetensors", record, notes),
-        )
+    episodes: tuple[Driven, ...] = ()
+    contexts = None
+    if record.kind == "metatrain":
+        episodes = _episodes(folder / "episodes.csv", notes)
+        contexts = _contexts(folder / "contexts.safetensors", record, notes)
+    else:  # one task, so its return is that of all, and nobody else drives
+        metrics["eval/train"] = metrics.get("eval/return", EMPTY)
+    new = LearningRun(record=record, metrics=metrics, episodes=episodes, contexts=contexts)
     if not new.steps:
         notes = [f"{folder}: nothing is measured yet"]
     elif not len(new.curve("eval/train")[0]):

@@ -35,12 +35,7 @@ class Cost(NamedTuple):
 
 
 def cost_of(runs: Sequence[PlannedRun], cpus: int) -> Cost:
-    """What runs cost from their first step to their last, each on so many cores.
-
-    Args:
-        runs: As a plan was resolved to them, with their configs.
-        cpus: Cores of each.
-    """
+    """What runs that a plan was resolved to cost in all, each on so many cores."""
     known = [seconds for run in runs if (seconds := _seconds(run)) is not None]
     return Cost(cpus * sum(known) / 3600, len(runs) - len(known))
 

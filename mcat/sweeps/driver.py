@@ -107,7 +107,7 @@ class Driver:
 
     def _to_do(self, states: Sequence[RunState]) -> bool:
         """Whether there is, or will be, something to start or to wait for."""
-        if any(_is_alive_here(state) for state in states):  # of a driver that is no more
+        if any(s.holder and s.holder.here for s in states):  # of a driver that is no more
             return True
         wanted = any(s.state == "waiting" and s.run.variant not in self.spoiled for s in states)
         return wanted and not self.stopping
@@ -168,19 +168,15 @@ def stop_runs(sweep: Sweep, names: Sequence[str]) -> list[str]:
         if state.run.name not in wanted or state.state == "done":
             continue
         sweep.stop_mark(state.run).touch()
-        if state.state == "running" and state.holder is not None:
+        if state.state == "running":
             alive.append(state.run.name)
             _terminate(state)
     sweep.note("stop", names=sorted(wanted) if names else "all")
     return alive
 
 
-def _is_alive_here(state: RunState) -> bool:
-    return state.state == "running" and state.holder is not None and state.holder.here
-
-
 def _terminate(state: RunState) -> None:
     """Ask a run of this machine to save and end; on another, its engine sees the mark."""
-    if state.holder is not None and _is_alive_here(state):
+    if state.holder and state.holder.here:
         with suppress(ProcessLookupError):
             os.kill(state.holder.pid, signal.SIGTERM)

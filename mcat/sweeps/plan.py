@@ -24,8 +24,9 @@ cpus = 1
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -130,7 +131,7 @@ def plan_of(values: Mapping[str, Any], *, default_name: str = "sweep") -> Plan:
         resources=_resources(table_of(values, "resources")),
         about=printable(_text(values.get("about", ""), "about"), 500),
     )
-    if len(plan.variants) * _size(plan.grid.values()) > MOST_RUNS:
+    if len(plan.variants) * math.prod(map(len, plan.grid.values())) > MOST_RUNS:
         raise UsageError(f"these are more than {MOST_RUNS:,} runs: is a range too long?")
     _require_inputs(plan)
     return plan
@@ -162,18 +163,15 @@ def _axis(key: str, value: Any) -> tuple[Any, ...]:
     return tuple(tuple(item) if isinstance(item, list) else item for item in values)
 
 
-def _size(axes: Iterable[Sequence[Any]]) -> int:
-    size = 1
-    for values in axes:
-        size *= len(values)
-    return size
+def _tables(values: Any, kind: str) -> list[Mapping[str, Any]]:
+    if not isinstance(values, list) or not all(isinstance(value, Mapping) for value in values):
+        raise UsageError(f"{kind}s are tables: [[{kind}]]")
+    return values
 
 
 def _variants(tables: Any) -> tuple[tuple[str, Settings], ...]:
-    if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
-        raise UsageError("variants are tables: [[variant]]")
     found: dict[str, Settings] = {}
-    for table in tables:
+    for table in _tables(tables, "variant"):
         if "name" not in table:
             raise UsageError("a variant needs a name")
         name = _text(table["name"], "name of a variant")
@@ -184,10 +182,8 @@ def _variants(tables: Any) -> tuple[tuple[str, Settings], ...]:
 
 
 def _inputs(tables: Any) -> dict[str, Point]:
-    if not isinstance(tables, list) or not all(isinstance(table, Mapping) for table in tables):
-        raise UsageError("inputs are tables: [[input]]")
     found: dict[str, Point] = {}
-    for table in tables:
+    for table in _tables(tables, "input"):
         if not {"name", "command"} <= table.keys():
             raise UsageError("an input needs a name and a command")
         name = _name(table["name"], "input")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ SWEEPS = Path("sweeps")  # where sweeps are unless they are said to be elsewhere
 def load_plan(
     name: str | None = None,
     *,
-    settings: Iterable[str] = (),
-    grid: Iterable[str] = (),
-    variants: Iterable[str] = (),
+    settings: Sequence[str] = (),
+    grid: Sequence[str] = (),
+    variants: Sequence[str] = (),
     changes: Mapping[str, Any] | None = None,
 ) -> tuple[Plan, str]:
     """A plan and its text, from a file, from options, or from a file that options change.
@@ -47,12 +47,11 @@ def load_plan(
         "common": flatten(table_of(values, "common")) | parse_settings(settings),
         "grid": flatten(table_of(values, "grid")) | parse_grid(grid),
     } | ({"variant": found} if (found := parse_variants(variants)) else {})
-    changed = path is None or bool(changes or [*settings, *grid, *variants])
     try:
         plan = plan_of({**values, **own}, default_name=_default_name(path))
     except UsageError as error:
         raise UsageError(f"{path or 'the options'}: {error}") from None
-    if path is None or changed:
+    if path is None or changes or settings or grid or variants:
         return plan, to_toml({**values, **own})
     return plan, path.read_text(encoding="utf-8")
 

@@ -9,6 +9,7 @@ import math
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ class RunState:
     # Its latest mean return on test tasks, or on training tasks without those.
     test: float = math.nan
     age: float = math.nan  # seconds since it last wrote a row; NaN before the first
-    holder: Holder | None = None  # who runs it
+    holder: Holder | None = None  # who runs it; only of those that are running, and of all those
     ending: Ending | None = None  # how the last attempt ended
 
     @property
@@ -150,8 +151,8 @@ def _outcome(result: Result) -> dict[str, Any]:
     earned = next((result[name] for name in _EARNED if result.get(name) is not None), None)
     if earned is None or "seconds" not in result:
         return {}
-    numbers = {"seconds": result["seconds"], "test": earned}
-    return {"step": int(result["step"]), **{k: _number(str(v)) for k, v in numbers.items()}}
+    seconds, test = (_number(str(value)) for value in (result["seconds"], earned))
+    return {"step": int(result["step"]), "seconds": seconds, "test": test}
 
 
 def holder_of(sweep: Sweep, run: PlannedRun) -> Holder | None:
@@ -239,9 +240,6 @@ def _number(text: str | None, otherwise: float = math.nan) -> float:
     return value if math.isfinite(value) else otherwise
 
 
-def counts(states: Collection[RunState]) -> dict[State, int]:
+def counts(states: Collection[RunState]) -> Counter[State]:
     """How many runs are in each state, those that occur."""
-    found: dict[State, int] = {}
-    for state in states:
-        found[state.state] = found.get(state.state, 0) + 1
-    return found
+    return Counter(state.state for state in states)

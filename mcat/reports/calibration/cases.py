@@ -7,15 +7,15 @@ machine, so that machines with other rewards can be set side by side.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mcat.config import to_json
 from mcat.errors import DataError, MissingInputError
 from mcat.reports.sections import difference
 from mcat.safe_io import read_json
@@ -168,13 +168,7 @@ def counts(cases: Sequence[Case]) -> dict[Grade, dict[Outcome, int]]:
 
 def calibration_json(cases: Sequence[Case], found: Agreement) -> dict[str, Any]:
     """All of it, as JSON types."""
-    whole: dict[str, Any] = json.loads(
-        json.dumps(
-            {
-                **asdict(found),
-                "outcomes": counts(cases),
-                "cases": [asdict(case) | {"outcome": case.outcome} for case in cases],
-            }
-        )
-    )
-    return whole
+    return to_json(found) | {
+        "outcomes": counts(cases),
+        "cases": [to_json(case) | {"outcome": case.outcome} for case in cases],
+    }

@@ -133,16 +133,12 @@ class Comparison:
         ]
 
     def contrast(self, variant: str, part: float = 1.0, axis: Axis = "step") -> Contrast | None:
-        """A variant beside the reference, None if they share no family that was evaluated.
+        """A variant beside the reference after a part of the steps, or CPU seconds, that all took.
 
-        Families where one of them has too few seeds are left out, unless all have. Each family
-        counts by how much of the reference's return there is gained, so that none outweighs the
-        others; where returns are not above 0, differences of scores are taken instead.
-
-        Args:
-            variant: Its name.
-            part: Of the steps, or CPU seconds, that all runs have taken.
-            axis: Which of the two.
+        None if they share no family that was evaluated by then. Families where one of them has too
+        few seeds are left out, unless all have. Each family counts by how much of the reference's
+        return there is gained, so that none outweighs the others; where returns are not above 0,
+        differences of scores are taken instead.
         """
         looks = self.scores(part, axis).items()
         pairs = {

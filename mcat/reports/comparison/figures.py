@@ -17,14 +17,15 @@ from mcat.reports.comparison.sections import intervals
 from mcat.reports.comparison.statistics import Band, profile
 from mcat.reports.figures import (
     COLOURS,
-    DASHES,
     INK,
+    line_style,
     new_figure,
     new_panels,
     panel_title,
     paper_line,
     plain,
     png,
+    step_axis,
     style,
 )
 from mcat.reports.sections import Array, Section, thousands
@@ -96,21 +97,17 @@ def draw_curves(comparison: Comparison, split: str, axis: Axis, title: str) -> b
     figure, panels = new_panels(title, len(curves), 2.6)
     columns = _columns(panels)
     for place, (axes, (family, own)) in enumerate(zip(panels, curves, strict=True)):
-        style(axes)
         for variant, curve in own.items():
-            which = comparison.variants.index(variant)
+            colour, dash = line_style(comparison.variants.index(variant))
             marker = "o" if len(curve.places) < 12 else None
-            axes.plot(curve.places, curve.band.value, color=COLOURS[which % 6], lw=1.6,
-                      ls=DASHES[which // 6 % 3], marker=marker, ms=3)  # fmt: skip
-            _draw_band(axes, curve.places, curve.band, which)
+            axes.plot(curve.places, curve.band.value, dash, color=colour, lw=1.6, marker=marker,
+                      ms=3)  # fmt: skip
+            _draw_band(axes, curve.places, curve.band, colour)
             for run in curve.runs if curve.band.low is None and len(curve.runs) > 1 else ():
-                axes.plot(curve.places, run, color=COLOURS[which % 6], lw=0.7, alpha=0.6)
+                axes.plot(curve.places, run, color=colour, lw=0.7, alpha=0.6)
         panel_title(axes, plain(family.name))
-        axes.set_xlim(left=0)
+        step_axis(axes, ticks=4)
         axes.margins(y=0.1)
-        axes.locator_params(axis="x", nbins=4)
-        axes.xaxis.set_major_formatter(lambda value, _: thousands(value))
-        axes.yaxis.set_major_formatter("{x:,.10g}")
         lines = family.printed if split == "test" else ()
         lowest = min((printed.mean for printed in lines), default=0.0)
         for printed in lines:
@@ -133,11 +130,10 @@ def _columns(panels: Sequence[Axes]) -> int:
 
 
 def _draw_band(
-    axes: Axes, places: Array, band: Band, number: int, step: Literal["post"] | None = None
+    axes: Axes, places: Array, band: Band, colour: str, step: Literal["post"] | None = None
 ) -> None:
     if band.low is not None and band.high is not None:
-        axes.fill_between(places, band.low, band.high, color=COLOURS[number % 6], alpha=0.16,
-                          lw=0, step=step)  # fmt: skip
+        axes.fill_between(places, band.low, band.high, color=colour, alpha=0.16, lw=0, step=step)
 
 
 def draw_profile(comparison: Comparison, title: str) -> bytes:
@@ -150,11 +146,10 @@ def draw_profile(comparison: Comparison, title: str) -> bytes:
     figure = new_figure(title, 3.4)
     axes = style(figure.add_subplot())
     for variant, own in strata.items():
-        number = comparison.variants.index(variant)
+        colour, dash = line_style(comparison.variants.index(variant))
         band = profile(own, thresholds)
-        axes.plot(thresholds, band.value, color=COLOURS[number % 6],
-                  ls=DASHES[number // 6 % 3], lw=1.6, drawstyle="steps-post")  # fmt: skip
-        _draw_band(axes, thresholds, band, number, "post")
+        axes.plot(thresholds, band.value, dash, color=colour, lw=1.6, drawstyle="steps-post")
+        _draw_band(axes, thresholds, band, colour, "post")
     axes.set(xlim=(thresholds[0], thresholds[-1]), ylim=(0, 1.03))
     axes.set_xlabel(f"score ({comparison.scale.words})")
     axes.set_ylabel("share of runs above it")
@@ -171,11 +166,11 @@ def _legend(figure: Figure, comparison: Comparison, shown: Iterable[str]) -> Non
     if len(comparison.variants) == 1:
         return
     handles = [
-        Line2D([], [], color=COLOURS[number % 6], ls=DASHES[number // 6 % 3], lw=1.8,
-               label=plain(variant, 110))
+        Line2D([], [], color=colour, ls=dash, lw=1.8, label=plain(variant, 110))
         for number, variant in enumerate(comparison.variants)
         if variant in present
-    ]  # fmt: skip
+        for colour, dash in (line_style(number),)
+    ]
     columns = 3 if max(map(len, present)) <= 32 else 1
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + 0.2 * -(-len(handles) // columns))

@@ -75,16 +75,10 @@ class FamilyRuns:
     def scores(
         self, split: str, at: float, axis: Axis = "step", measure: Measure = ComparedRun.returns
     ) -> Scores:
-        """What each run had earned on average over the tasks of a split when it got to `at`.
+        """What each run had earned on average over a split's tasks at so many steps or CPU seconds.
 
         It is told by its latest evaluation until then. A run that diverged before counts as the
         worst of all on every task; one that has not come so far is left out.
-
-        Args:
-            split: "train" or "test".
-            at: Steps, or CPU seconds.
-            axis: Which of the two.
-            measure: What to look at, if not at returns.
         """
         values = [_tasks_at(run, split, at, axis, measure) for run in self.runs]
         worst = _worst(values)

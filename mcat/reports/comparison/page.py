@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mcat.errors import MissingInputError, install
+from mcat.errors import MissingInputError
 from mcat.reports.comparison.contrast import Comparison
 from mcat.reports.comparison.results import ComparedRun, result_rows, write_results
 from mcat.reports.comparison.sections import (
@@ -19,12 +19,12 @@ from mcat.reports.comparison.sections import (
     profile_section,
 )
 from mcat.reports.comparison.verdict import verdict
+from mcat.reports.files import NO_PICTURES, can_draw, write_pictures
 from mcat.reports.html import Html, document, section_of, table, tag
 from mcat.reports.sections import Section
 from mcat.safe_io import io_errors, write_file
 
 PAGE_FILE = "report.html"
-_NO_PICTURES = f"Pictures need matplotlib: {install('plot')}. The tables say the same."
 
 
 def write_comparison(
@@ -62,20 +62,18 @@ def write_comparison(
     with io_errors(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
     yield from write_results(list(result_rows(runs, title)), folder)
-    body = [_opening(comparison, title, progress), _table_of(paper_section(comparison))]
+    body = [_opening(comparison, title, progress), section_of(paper_section(comparison))]
     found = list(_sections(comparison))
     pictures = _draw(found, comparison)
     for name, png in pictures.items():
-        path = folder / f"{name}.png"
-        write_file(path, png, overwrite=True)
-        yield path
+        yield from write_pictures(folder, {name: png})
     if found and not pictures:
-        body.append(tag("p", _NO_PICTURES, class_="soft"))
+        body.append(tag("p", NO_PICTURES, class_="soft"))
     body += [section_of(section, pictures.get(section.name)) for section in found]
     if len(comparison.variants) > 1 and comparison.final:
-        body.append(_table_of(pairwise_section(comparison)))
+        body.append(section_of(pairwise_section(comparison)))
     if (failures := failures_section(comparison)) is not None:
-        body.append(_table_of(failures))
+        body.append(section_of(failures))
     body.append(_making(comparison, about))
     page = document(title, body, refresh=refresh)
     path = folder / PAGE_FILE
@@ -91,11 +89,6 @@ def _opening(comparison: Comparison, title: str, progress: str) -> Html:
         lines = tag("ul", *(tag("li", line) for line in missing))
         parts.append(tag("details", tag("summary", "What is missing yet"), lines))
     return tag("header", *parts, class_=f"verdict {found.tone}")
-
-
-def _table_of(section: Section) -> Html:
-    parts = [tag("h2", section.title), tag("p", section.reading, class_="soft")]
-    return tag("section", *parts, table(section.rows), id=section.name)
 
 
 def _sections(comparison: Comparison) -> Iterator[Section]:
@@ -114,10 +107,10 @@ def _sections(comparison: Comparison) -> Iterator[Section]:
 
 def _draw(found: Sequence[Section], comparison: Comparison) -> dict[str, bytes]:
     """Section → PNG, where there is something to draw; empty without matplotlib."""
-    try:
-        from mcat.reports.comparison import figures
-    except ImportError:
+    if not can_draw():
         return {}
+    from mcat.reports.comparison import figures
+
     drawn = {section.name: figures.draw(section, comparison) for section in found}
     return {name: picture for name, picture in drawn.items() if picture is not None}
 

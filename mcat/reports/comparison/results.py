@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,8 +105,6 @@ class Row(NamedTuple):
 
 
 COLUMNS = tuple("return" if name == "earned" else name for name in Row._fields)
-_COUNTS = {"seed", "step", "episodes", "attempts"}
-_NUMBERS = {"return", "success", "seconds", "cpu_seconds"}
 
 
 def compared_runs(
@@ -195,12 +193,8 @@ def write_results(rows: Sequence[Row], folder: Path) -> Iterator[Path]:
     import pyarrow
     from pyarrow import parquet
 
-    types = [
-        pyarrow.int64() if name in _COUNTS
-        else pyarrow.float64() if name in _NUMBERS
-        else pyarrow.string()
-        for name in COLUMNS
-    ]  # fmt: skip
+    known = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    types = [known[(get_args(kind) or (kind,))[0]] for kind in get_type_hints(Row).values()]
     schema = pyarrow.schema(zip(COLUMNS, types, strict=True))
     columns = [[row[number] for row in rows] for number in range(len(COLUMNS))]
     path = folder / PARQUET_FILE

@@ -65,7 +65,7 @@ def write_learning(
         yield from write_pictures(folder, {section.name: png})
         body.append(section_of(section, png))
     if last is not None:
-        body.append(section_of(last, None))
+        body.append(section_of(last))
     page = folder / PAGE
     write_file(page, document("mcat plot", body), overwrite=True)
     yield page

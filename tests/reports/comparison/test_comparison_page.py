@@ -398,8 +398,7 @@ def test_before_an_evaluation_it_says_so(tmp_path):
 
 
 def test_without_matplotlib_there_are_tables(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mcat.reports.comparison.figures", None)
-    monkeypatch.delattr("mcat.reports.comparison.figures", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     files, text, seen = page_of(compared({"x": 1, "y": 2}), tmp_path)
     assert files == ["results.csv", "results.parquet"]
     assert "pip install &#x27;mcat-rl[plot]&#x27;" in text
