@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.arrays import DTYPES, breaks, place_of
+from mcat.datasets.arrays import DTYPES, breaks, goes_on, place_of
 from mcat.datasets.cards import ROUNDING, Card, Limits
 from mcat.datasets.views import Episodes
 from mcat.errors import counted, printable
@@ -76,6 +76,12 @@ def rate_hz(metadata: Mapping[str, Any]) -> float | None:
 def has_rewards(metadata: Mapping[str, Any]) -> bool:
     """Whether the source of a data set had rewards; without, they are stored as zeros."""
     return metadata.get("has_rewards") is not False
+
+
+def gaps(store: Episodes) -> NDArray[np.bool_]:
+    """`(rows - 1,)`: where an episode goes on, but not from where the row before had led to."""
+    columns = {name: store.column(name) for name in ("observations", "next_observations")}
+    return breaks(columns) & goes_on(store.episode_ends)[:-1]
 
 
 def _large_values(store: Episodes) -> list[Problem]:
@@ -156,12 +162,9 @@ def _short_episodes(store: Episodes, history: int) -> list[Problem]:
 
 
 def _broken_episodes(store: Episodes) -> list[Problem]:
-    columns = {name: store.column(name) for name in ("observations", "next_observations")}
-    broken = breaks(columns)
-    broken[store.episode_ends[:-1] - 1] = False
-    if not broken.any():
+    rows = np.flatnonzero(gaps(store))
+    if len(rows) == 0:
         return []
-    rows = np.flatnonzero(broken)
     places = [place_of(int(row), store.episode_ends) for row in rows[:LISTED]]
     return [
         Problem(

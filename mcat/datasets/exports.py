@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.arrays import steps_of
 from mcat.datasets.cards import described
 from mcat.datasets.checks import has_rewards, rate_hz
 from mcat.datasets.untrusted_tables import CARD_KEY
@@ -76,9 +77,7 @@ def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[
 
 def places(store: Episodes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The number of each row's episode, and of its step in it."""
-    lengths = store.lengths
-    episode = np.repeat(np.arange(store.num_episodes), lengths)
-    return episode, np.arange(len(store)) - np.repeat(store.episode_ends - lengths, lengths)
+    return np.repeat(np.arange(store.num_episodes), store.lengths), steps_of(store.episode_ends)
 
 
 def require_pyarrow(path: StrPath) -> None:

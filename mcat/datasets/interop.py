@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat import __version__
-from mcat.datasets.arrays import breaks, place_of
+from mcat.datasets.arrays import place_of
+from mcat.datasets.checks import gaps
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.foreign import assemble_arrays
@@ -226,8 +227,7 @@ def _imported_metadata(
 
 
 def _require_continuity(store: Episodes) -> None:
-    broken = breaks({name: store.column(name) for name in ("observations", "next_observations")})
-    broken[store.episode_ends[:-1] - 1] = False
+    broken = gaps(store)
     if broken.any():
         place = place_of(int(np.argmax(broken)), store.episode_ends)
         raise DataError(

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.arrays import ends_of
 from mcat.datasets.cards import believed
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
@@ -126,8 +127,7 @@ def _from_table(
         empty = np.flatnonzero(~np.isfinite(numbers))
         if len(empty):
             raise DataError(f"{path}: column episode: row {empty[0]} is {numbers[empty[0]]}")
-        changes = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-        arrays["episode_ends"] = np.append(changes, len(numbers))
+        arrays["episode_ends"] = ends_of(numbers)
     return assemble(path, arrays, ignored)
 
 
