@@ -73,16 +73,15 @@ def check_finite(name: str, values: NDArray[Any], ends: NDArray[np.int64]) -> No
     finite = np.isfinite(values)
     if not finite.all():
         row, *column = np.argwhere(~finite)[0]
-        place = place_of(int(row), ends) + "".join(f", column {c}" for c in column)
-        value = values[(row, *column)]
+        place, value = place_of(row, ends, *column), values[(row, *column)]
         raise DataError(f"{name}: {place} is {value}: repair the log or leave the episode out")
 
 
-def place_of(row: int, ends: NDArray[np.int64]) -> str:
-    """Where a row is, as in `episode 3, step 17`."""
+def place_of(row: int, ends: NDArray[np.int64], *column: int) -> str:
+    """Where a row is, or a number in it, as in `episode 3, step 17` or `…, column 2`."""
     episode = int(np.searchsorted(ends, row, side="right"))
     first = int(ends[episode - 1]) if episode else 0
-    return f"episode {episode}, step {row - first}"
+    return f"episode {episode}, step {row - first}" + "".join(f", column {c}" for c in column)
 
 
 def goes_on(ends: NDArray[np.int64]) -> NDArray[np.bool_]:
