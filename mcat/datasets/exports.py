@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,12 +52,22 @@ def export_table(
         CannotCreateError: if `path` exists and `overwrite` is false.
         StorageError: if the disk is full.
     """
-    write = _WRITERS.get(Path(path).suffix.lower())
-    if write is None:
-        raise UsageError(f"{path}: cannot tell its format, name it {' or '.join(_WRITERS)}")
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{path}: cannot tell its format, name it .csv or .parquet")
+    if suffix == ".parquet":
+        require_pyarrow(path)
     columns = _columns(store, metadata)
-    with Progress("exporting", total=len(store), unit="rows", quiet=quiet) as progress:
-        write(path, columns, overwrite, progress, described(metadata))
+    with (
+        Progress("exporting", total=len(store), unit="rows", quiet=quiet) as progress,
+        new_file(path, overwrite=overwrite) as part,
+        # Python opens the file: its errors say what is wrong with the disk.
+        open(part, "xb") as file,
+    ):
+        if suffix == ".csv":
+            _write_csv(file, columns, progress)
+        else:
+            _write_parquet(file, columns, progress, described(metadata))
 
 
 def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
@@ -86,55 +95,38 @@ def require_pyarrow(path: StrPath) -> None:
         raise UsageError(f"{path}: Parquet files need pyarrow: pip install pyarrow")
 
 
-def _write_csv(
-    path: StrPath,
-    columns: Mapping[str, NDArray[Any]],
-    overwrite: bool,
-    progress: Progress,
-    card: Mapping[str, Any],
-) -> None:
+def _write_csv(file: BinaryIO, columns: Mapping[str, NDArray[Any]], progress: Progress) -> None:
     # Nine digits tell every float32 from its neighbours.
     kinds = ["%.9g" if values.dtype.kind == "f" else "%d" for values in columns.values()]
     line = ",".join(kinds) + "\n"
-    with (
-        new_file(path, overwrite=overwrite) as part,
-        open(part, "x", encoding="utf-8", newline="") as file,
-    ):
-        file.write(",".join(columns) + "\n")
-        for first in range(0, progress.total, _BLOCK):
-            rows = np.column_stack([v[first : first + _BLOCK] for v in columns.values()])
-            file.write(line * len(rows) % tuple(rows.ravel().tolist()))
-            progress.advance(len(rows))
+    file.write((",".join(columns) + "\n").encode())
+    for block in _blocks(columns, progress):
+        rows = np.column_stack(list(block.values()))
+        file.write((line * len(rows) % tuple(rows.ravel().tolist())).encode())
 
 
 def _write_parquet(
-    path: StrPath,
+    file: BinaryIO,
     columns: Mapping[str, NDArray[Any]],
-    overwrite: bool,
     progress: Progress,
     card: Mapping[str, Any],
 ) -> None:
-    require_pyarrow(path)
     import pyarrow
     from pyarrow import parquet
 
-    blocks = math.ceil(progress.total / _BLOCK)
-    tables = (
-        pyarrow.table({n: v[k * _BLOCK : (k + 1) * _BLOCK] for n, v in columns.items()})
-        for k in range(blocks)
-    )
     schema = pyarrow.table({name: values[:0] for name, values in columns.items()}).schema
     if card:
         schema = schema.with_metadata({CARD_KEY: dump_json(card)})
-    # Python opens the file: its errors say what is wrong with the disk.
-    with (
-        new_file(path, overwrite=overwrite) as part,
-        open(part, "xb") as file,
-        parquet.ParquetWriter(file, schema, **PARQUET) as writer,
-    ):
-        for table in tables:
-            writer.write_table(table.replace_schema_metadata(schema.metadata))
-            progress.advance(table.num_rows)
+    with parquet.ParquetWriter(file, schema, **PARQUET) as writer:
+        for block in _blocks(columns, progress):
+            writer.write_table(pyarrow.table(block, schema=schema))
 
 
-_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
+def _blocks(
+    columns: Mapping[str, NDArray[Any]], progress: Progress
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Some rows at a time, until all are shown as done."""
+    for first in range(0, progress.total, _BLOCK):
+        block = {name: values[first : first + _BLOCK] for name, values in columns.items()}
+        yield block
+        progress.advance(len(block["step"]))
