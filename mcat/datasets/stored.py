@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat.datasets.arrays import steps_of
-from mcat.datasets.cards import Card
+from mcat.datasets.cards import Card, completed
 from mcat.datasets.checks import gaps, has_rewards, rate_hz
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.episodes import EpisodeStore
@@ -96,16 +96,8 @@ def _with_last(store: EpisodeStore) -> tuple[NDArray[np.float64], NDArray[np.flo
 def _with_units(card: Card, known: Card) -> Card:
     """A card with what a data set knew itself, where nobody says otherwise."""
     there = {channel.name: channel for channel in (*known.observations, *known.actions)}
-    sides = [
-        tuple(
-            replace(
-                channel,
-                unit=channel.unit or there[channel.name].unit,
-                low=there[channel.name].low if channel.low is None else channel.low,
-                high=there[channel.name].high if channel.high is None else channel.high,
-            )
-            for channel in channels
-        )
+    observations, actions = (
+        tuple(completed(channel, there[channel.name]) for channel in channels)
         for channels in (card.observations, card.actions)
-    ]
-    return replace(card, observations=sides[0], actions=sides[1])
+    )
+    return replace(card, observations=observations, actions=actions)
