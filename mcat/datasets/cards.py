@@ -261,10 +261,7 @@ def _numbers(values: object, size: int) -> Sequence[float | None]:
     """As many numbers or gaps as there must be; gaps only, if it is something else."""
     if not isinstance(values, list) or len(values) != size:
         return [None] * size
-    found = [
-        float(value)
-        if type(value) in (int, float) and abs(value) < 1e300
-        else None
+    return [
+        float(value) if type(value) in (int, float) and abs(value) < 1e300 else None
         for value in values
-    ]  # fmt: skip
-    return found
+    ]
