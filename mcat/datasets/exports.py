@@ -23,6 +23,9 @@ from mcat.safe_io import StrPath, dump_json, new_file
 # one that was made to inflate, which readers refuse.
 PARQUET: dict[str, Any] = {"compression": "none", "use_dictionary": False}
 
+VECTORS = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
+"""The arrays that have a column for each number, such as `obs_0`, by the name of the columns."""
+
 _BLOCK = 10_000  # rows written at a time
 
 
@@ -76,8 +79,7 @@ def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[
     rate = rate_hz(metadata)
     if rate is not None:
         columns["time"] = step / rate
-    vectors = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
-    for name, array in vectors.items():
+    for name, array in VECTORS.items():
         columns |= {f"{name}_{n}": values for n, values in enumerate(store.column(array).T)}
     if has_rewards(metadata):
         columns["reward"] = store.rewards

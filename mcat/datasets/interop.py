@@ -66,10 +66,10 @@ def _read(source: StrPath, *, trust_seal: bool) -> tuple[EpisodeStore, dict[str,
     name = path.name.lower()
     if name.endswith((".h5", ".hdf5")):
         return read_dataset(path, trust_seal=trust_seal)
-    for suffix, read in _LOGS.items():
+    for suffix, read in LOGS.items():
         if name.endswith(suffix):
             return read(path)
-    known = ", ".join((".h5", ".hdf5", *_LOGS))
+    known = ", ".join((".h5", ".hdf5", *LOGS))
     raise UsageError(f"{path}: cannot tell its format, name it {known}")
 
 
@@ -79,7 +79,8 @@ def read_npz(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     return assemble_arrays(path, arrays, notes["ignored"])
 
 
-_LOGS = {".csv": read_csv, ".csv.gz": read_csv, ".parquet": read_parquet, ".npz": read_npz}
+LOGS = {".csv": read_csv, ".csv.gz": read_csv, ".parquet": read_parquet, ".npz": read_npz}
+"""What reads a log, by the end of its name."""
 
 
 def import_minari(

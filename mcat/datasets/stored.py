@@ -14,12 +14,10 @@ from mcat.datasets.checks import gaps, has_rewards, rate_hz
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import is_sealed
-from mcat.datasets.interop import load
+from mcat.datasets.interop import LOGS, load
 from mcat.datasets.named import RawLog
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import StrPath
-
-_TABLES = (".csv", ".csv.gz", ".parquet", ".npz")
 
 
 def is_table(path: StrPath, columns: LogColumns) -> bool:
@@ -31,7 +29,7 @@ def is_table(path: StrPath, columns: LogColumns) -> bool:
     if name.endswith((".h5", ".hdf5")):
         named = (columns.observations, columns.actions) != _usual_names()
         return named and Path(path).is_file() and not is_sealed(path)
-    return name.endswith(_TABLES)
+    return name.endswith(tuple(LOGS))
 
 
 def _usual_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
