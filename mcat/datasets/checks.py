@@ -134,7 +134,7 @@ def _constant_columns(store: Episodes, card: Card | None) -> Iterator[Problem]:
             count = counted(len(constant), "column")
             change = "change" if len(constant) > 1 else "changes"
             which = constant if card is None else [getattr(card, name)[n].name for n in constant]
-            yield Problem("warning", f"{name}: {count} never {change}: {_listed(which)}")
+            yield Problem("warning", f"{name}: {count} never {change}: {listed(which)}")
 
 
 def _short_episodes(store: Episodes, history: int) -> Iterator[Problem]:
@@ -143,7 +143,7 @@ def _short_episodes(store: Episodes, history: int) -> Iterator[Problem]:
         yield Problem(
             "error" if len(short) == store.num_episodes else "warning",
             f"{len(short)} of {store.num_episodes} episodes have fewer than {history + 1} steps, "
-            f"so no full history of {history}: {_listed(short)}",
+            f"so no full history of {history}: {listed(short)}",
         )
 
 
@@ -170,7 +170,7 @@ def _duplicate_episodes(store: Episodes) -> Iterator[Problem]:
             duplicates.append(number)
     if duplicates:
         count = counted(len(duplicates), "episode")
-        yield Problem("warning", f"{count} equal to an earlier one: {_listed(duplicates)}")
+        yield Problem("warning", f"{count} equal to an earlier one: {listed(duplicates)}")
 
 
 def _odd_times(metadata: Mapping[str, Any]) -> Iterator[Problem]:
@@ -185,10 +185,10 @@ def _odd_times(metadata: Mapping[str, Any]) -> Iterator[Problem]:
 def _left_out(metadata: Mapping[str, Any]) -> Iterator[Problem]:
     names = metadata.get("ignored_columns")
     if isinstance(names, list) and names:
-        listed = _listed([printable(name, 60) for name in names])
-        yield Problem("note", f"{counted(len(names), 'column')} not read: {listed}")
+        found = listed([printable(name, 60) for name in names])
+        yield Problem("note", f"{counted(len(names), 'column')} not read: {found}")
 
 
-def _listed(found: NDArray[np.int64] | Sequence[object]) -> str:
-    listed = ", ".join(map(str, found[:LISTED]))
-    return listed + (", …" if len(found) > LISTED else "")
+def listed(found: NDArray[np.int64] | Sequence[object]) -> str:
+    """The first of what was found, and … if there are more."""
+    return ", ".join(map(str, found[:LISTED])) + (", …" if len(found) > LISTED else "")

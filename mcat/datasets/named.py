@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mcat.datasets.arrays import ends_of, steps_of
 from mcat.datasets.cards import Card
+from mcat.datasets.checks import listed
 from mcat.datasets.child import read_in_child
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.exports import require_pyarrow
@@ -229,8 +230,8 @@ def _damaged_csv(
         no_numbers += sum(map(math.isnan, row))
         rows.append(row)
     if ragged:
-        listed = ", ".join(map(str, ragged[:8])) + (", …" if len(ragged) > 8 else "")
-        damage.append(f"{counted(len(ragged), 'line')} with too few or too many fields: {listed}")
+        count = counted(len(ragged), "line")
+        damage.append(f"{count} with too few or too many fields: {listed(ragged)}")
     if no_numbers:
         damage.append(f"{counted(no_numbers, 'field')} empty or no numbers")
     values = np.array(rows, dtype=np.float64).reshape(len(rows), len(used))
