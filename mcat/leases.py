@@ -11,7 +11,6 @@ taken over in the same way.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import socket
@@ -26,16 +25,13 @@ from typing import NamedTuple
 
 from mcat.config import from_json, to_json
 from mcat.errors import CannotCreateError, DataError
-from mcat.safe_io import PART, StrPath, dump_json, flush_to_disk, parse_json, part_of
+from mcat.safe_io import NO_LINKS, PART, StrPath, dump_json, flush_to_disk, parse_json, part_of
 
 RENEWED, STALE = 60.0, 600.0  # seconds: between two signs of life, and without one until it is dead
 POLL = 1.0  # seconds between two looks of a process that waits
 
 _TRIES, _PAUSE = 100, 0.01  # while others come and go; seconds
 _LONGEST = 4096  # bytes of a lease, far more than there are
-
-# Answers of file systems that have no hard links.
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class TakenError(Exception):
@@ -145,7 +141,7 @@ def _take(path: Path, text: bytes) -> bool:
                         _remove_stale(second)
                 return True
         except OSError as error:
-            if error.errno not in _NO_LINKS:
+            if error.errno not in NO_LINKS:
                 raise
             return False
         with suppress(FileNotFoundError):  # let go meanwhile

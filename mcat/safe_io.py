@@ -45,7 +45,7 @@ _REFUSED = {
     errno.ETXTBSY,
 }
 # Answers of file systems that have no hard links (FAT, some network mounts).
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _claim_name(part: Path, final: Path) -> None:
     except FileExistsError:
         raise exists_already(final) from None
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         try:
             os.close(os.open(final, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))

@@ -234,12 +234,8 @@ def _making(final: Path) -> Iterator[Path]:
 
 
 def _is_half_made(entry: os.DirEntry[str]) -> bool:
-    kind, _, number = entry.name.partition("-")
-    return (
-        kind in ("new", "old")
-        and re.fullmatch("[0-9a-f]{32}", number) is not None
-        and entry.is_dir(follow_symlinks=False)
-    )
+    named = re.fullmatch("(new|old)-[0-9a-f]{32}", entry.name)
+    return named is not None and entry.is_dir(follow_symlinks=False)
 
 
 def _clear(place: Path, final: Path) -> None:

@@ -73,16 +73,33 @@ def check_finite(name: str, values: NDArray[Any], ends: NDArray[np.int64]) -> No
     finite = np.isfinite(values)
     if not finite.all():
         row, *column = np.argwhere(~finite)[0]
-        place = place_of(int(row), ends) + "".join(f", column {c}" for c in column)
-        value = values[(row, *column)]
+        place, value = place_of(row, ends, *column), values[(row, *column)]
         raise DataError(f"{name}: {place} is {value}: repair the log or leave the episode out")
 
 
-def place_of(row: int, ends: NDArray[np.int64]) -> str:
-    """Where a row is, as in `episode 3, step 17`."""
+def place_of(row: int, ends: NDArray[np.int64], *column: int) -> str:
+    """Where a row is, or a number in it, as in `episode 3, step 17` or `…, column 2`."""
     episode = int(np.searchsorted(ends, row, side="right"))
     first = int(ends[episode - 1]) if episode else 0
-    return f"episode {episode}, step {row - first}"
+    return f"episode {episode}, step {row - first}" + "".join(f", column {c}" for c in column)
+
+
+def goes_on(ends: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """`(rows,)`: whether another row of its episode follows a row."""
+    found = np.ones(ends.max(initial=0), dtype=np.bool_)
+    found[ends - 1] = False
+    return found
+
+
+def steps_of(ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`(rows,)`: the number of each row in its episode."""
+    lengths = np.diff(ends, prepend=0)
+    return np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
+
+
+def ends_of(labels: NDArray[Any]) -> NDArray[np.int64]:
+    """Where episodes end whose rows have labels of their own, such as the episode's number."""
+    return np.append(np.flatnonzero(labels[1:] != labels[:-1]) + 1, len(labels)).astype(np.int64)
 
 
 def breaks(columns: Columns) -> NDArray[np.bool_]:
@@ -164,8 +181,7 @@ def _found_ends(columns: Columns, *, trust_flags: bool) -> NDArray[np.int64]:
 
 def _settle_flags(columns: Columns, ends: NDArray[np.int64]) -> None:
     """Afterwards each episode's last row has a flag and no other row has one."""
-    inside = np.ones(len(columns["rewards"]), dtype=np.bool_)
-    inside[ends - 1] = False
+    inside = goes_on(ends)
     for name in ("terminals", "timeouts"):
         wrong = np.flatnonzero(columns[name] & inside)
         if len(wrong):
@@ -182,8 +198,7 @@ def _with_successors(
     Nobody logged what followed an episode's last row, so that row is left out and the episode is
     cut off one step earlier. An episode of one row vanishes.
     """
-    keep = np.ones(len(columns["rewards"]), dtype=np.bool_)
-    keep[ends - 1] = False
+    keep = goes_on(ends)
     if not keep.any():
         raise DataError("every episode has one row, so no next observation is known")
     known = {name: values[keep] for name, values in columns.items()}

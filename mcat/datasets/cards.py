@@ -42,6 +42,16 @@ class Channel:
         return f"{self.name}{unit} from {low} to {high}"
 
 
+def completed(channel: Channel, other: Channel) -> Channel:
+    """`channel`, with the unit and the bounds of `other` where nobody said which are its own."""
+    return replace(
+        channel,
+        unit=channel.unit or other.unit,
+        low=other.low if channel.low is None else channel.low,
+        high=other.high if channel.high is None else channel.high,
+    )
+
+
 class Limits(NamedTuple):
     """The smallest and the largest action, `(act,)` each."""
 
@@ -161,15 +171,12 @@ class Card:
         seen = episodes.observations
         lows, highs = seen.min(axis=0).astype(float), seen.max(axis=0).astype(float)
         room = margin * np.maximum(highs - lows, ROUNDING)
-        channels = [
-            replace(
-                channel,
-                low=float(low) if channel.low is None else channel.low,
-                high=float(high) if channel.high is None else channel.high,
-            )
-            for channel, low, high in zip(self.observations, lows - room, highs + room, strict=True)
-        ]
-        return replace(self, observations=tuple(channels))
+        ranges = np.stack([lows - room, highs + room], axis=1).tolist()
+        channels = tuple(
+            completed(channel, Channel(channel.name, "", low, high))
+            for channel, (low, high) in zip(self.observations, ranges, strict=True)
+        )
+        return replace(self, observations=channels)
 
     def scale(self, episodes: Episodes) -> Episodes:
         """The same episodes with actions as models know them.
@@ -254,10 +261,7 @@ def _numbers(values: object, size: int) -> Sequence[float | None]:
     """As many numbers or gaps as there must be; gaps only, if it is something else."""
     if not isinstance(values, list) or len(values) != size:
         return [None] * size
-    found = [
-        float(value)
-        if type(value) in (int, float) and abs(value) < 1e300
-        else None
+    return [
+        float(value) if type(value) in (int, float) and abs(value) < 1e300 else None
         for value in values
-    ]  # fmt: skip
-    return found
+    ]

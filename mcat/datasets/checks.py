@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.arrays import DTYPES, breaks, place_of
+from mcat.datasets.arrays import DTYPES, breaks, goes_on, place_of
 from mcat.datasets.cards import ROUNDING, Card, Limits
 from mcat.datasets.views import Episodes
 from mcat.errors import counted, printable
@@ -78,27 +78,28 @@ def has_rewards(metadata: Mapping[str, Any]) -> bool:
     return metadata.get("has_rewards") is not False
 
 
-def _large_values(store: Episodes) -> list[Problem]:
-    problems = []
+def gaps(store: Episodes) -> NDArray[np.bool_]:
+    """`(rows - 1,)`: where an episode goes on, but not from where the row before had led to."""
+    columns = {name: store.column(name) for name in ("observations", "next_observations")}
+    return breaks(columns) & goes_on(store.episode_ends)[:-1]
+
+
+def _large_values(store: Episodes) -> Iterator[Problem]:
     for name, dtype in DTYPES.items():
         if dtype is np.float32:
             values = store.column(name)
             wrong = ~(np.abs(values) <= LARGE)  # NaN is wrong too
             if wrong.any():
-                first = tuple(np.argwhere(wrong)[0])
-                finite = bool(np.isfinite(values).all())
-                count = counted(int(wrong.sum()), "value")
-                problems.append(
-                    Problem(
-                        "warning" if finite else "error",
-                        f"{name}: {count} not within ±{LARGE:g}: a diverged simulation?"
-                        f" (first {values[first]} at {_place(store, first)})",
-                    )
+                row, *column = np.argwhere(wrong)[0]
+                first, place = values[(row, *column)], place_of(row, store.episode_ends, *column)
+                yield Problem(
+                    "warning" if np.isfinite(values).all() else "error",
+                    f"{name}: {counted(int(wrong.sum()), 'value')} not within ±{LARGE:g}:"
+                    f" a diverged simulation? (first {first} at {place})",
                 )
-    return problems
 
 
-def _actions_outside(store: Episodes, card: Card) -> list[Problem]:
+def _actions_outside(store: Episodes, card: Card) -> Iterator[Problem]:
     limits, what = card.limits, "the action space: log the action that was executed"
     if limits is None:
         size = np.ones(store.action_size)
@@ -106,16 +107,15 @@ def _actions_outside(store: Episodes, card: Card) -> list[Problem]:
         what = "[-1, 1], the range of mcat's actions: scale them to it, or give bounds"
     room = np.maximum(ROUNDING, ROUNDING * (limits.high - limits.low))
     outside = (store.actions < limits.low - room) | (store.actions > limits.high + room)
-    if not outside.any():
-        return []
-    first = tuple(np.argwhere(outside)[0])
-    found = f"{counted(int(outside.sum()), 'value')} outside {what}"
-    where = f"(first {store.actions[first]:g} at {_place(store, first)})"
-    return [Problem("warning", f"actions: {found} {where}")]
+    if outside.any():
+        row, column = np.argwhere(outside)[0]
+        place = place_of(row, store.episode_ends, column)
+        found = f"{counted(int(outside.sum()), 'value')} outside {what}"
+        where = f"(first {store.actions[row, column]:g} at {place})"
+        yield Problem("warning", f"actions: {found} {where}")
 
 
-def _observations_outside(store: Episodes, card: Card) -> list[Problem]:
-    problems = []
+def _observations_outside(store: Episodes, card: Card) -> Iterator[Problem]:
     for channel, values in zip(card.observations, store.observations.T, strict=True):
         low = -np.inf if channel.low is None else channel.low
         high = np.inf if channel.high is None else channel.high
@@ -124,56 +124,42 @@ def _observations_outside(store: Episodes, card: Card) -> list[Problem]:
             row = int(np.argmax(outside))
             place = place_of(row, store.episode_ends)
             count = counted(int(outside.sum()), "value")
-            problems.append(
-                Problem("warning", f"{count} beyond {channel} (first {values[row]:g} at {place})")
-            )
-    return problems
+            yield Problem("warning", f"{count} beyond {channel} (first {values[row]:g} at {place})")
 
 
-def _constant_columns(store: Episodes, card: Card | None) -> list[Problem]:
-    problems = []
+def _constant_columns(store: Episodes, card: Card | None) -> Iterator[Problem]:
     for name in ("observations", "actions"):
         constant = np.flatnonzero(store.column(name).std(axis=0, dtype=np.float64) <= CONSTANT)
         if len(constant):
             count = counted(len(constant), "column")
             change = "change" if len(constant) > 1 else "changes"
             which = constant if card is None else [getattr(card, name)[n].name for n in constant]
-            problems.append(Problem("warning", f"{name}: {count} never {change}: {_listed(which)}"))
-    return problems
+            yield Problem("warning", f"{name}: {count} never {change}: {listed(which)}")
 
 
-def _short_episodes(store: Episodes, history: int) -> list[Problem]:
+def _short_episodes(store: Episodes, history: int) -> Iterator[Problem]:
     short = np.flatnonzero(store.lengths < history + 1)
-    if len(short) == 0:
-        return []
-    return [
-        Problem(
+    if len(short):
+        yield Problem(
             "error" if len(short) == store.num_episodes else "warning",
             f"{len(short)} of {store.num_episodes} episodes have fewer than {history + 1} steps, "
-            f"so no full history of {history}: {_listed(short)}",
+            f"so no full history of {history}: {listed(short)}",
         )
-    ]
 
 
-def _broken_episodes(store: Episodes) -> list[Problem]:
-    columns = {name: store.column(name) for name in ("observations", "next_observations")}
-    broken = breaks(columns)
-    broken[store.episode_ends[:-1] - 1] = False
-    if not broken.any():
-        return []
-    rows = np.flatnonzero(broken)
-    places = [place_of(int(row), store.episode_ends) for row in rows[:LISTED]]
-    return [
-        Problem(
+def _broken_episodes(store: Episodes) -> Iterator[Problem]:
+    rows = np.flatnonzero(gaps(store))
+    if len(rows):
+        places = [place_of(int(row), store.episode_ends) for row in rows[:LISTED]]
+        yield Problem(
             "warning",
             f"{counted(len(rows), 'row')} not continued by the next row of the episode: rows"
             f" missing or an episode end not marked? At {'; '.join(places)}"
             + ("; …" if len(rows) > LISTED else ""),
         )
-    ]
 
 
-def _duplicate_episodes(store: Episodes) -> list[Problem]:
+def _duplicate_episodes(store: Episodes) -> Iterator[Problem]:
     first_with: dict[bytes, int] = {}
     duplicates = []
     observations, actions = store.observations, store.actions
@@ -182,42 +168,27 @@ def _duplicate_episodes(store: Episodes) -> list[Problem]:
         digest = hashlib.sha256(observations[rows].tobytes() + actions[rows].tobytes()).digest()
         if first_with.setdefault(digest, number) != number:
             duplicates.append(number)
-    if not duplicates:
-        return []
-    return [
-        Problem(
-            "warning",
-            f"{counted(len(duplicates), 'episode')} equal to an earlier one:"
-            f" {_listed(np.array(duplicates))}",
-        )
-    ]
+    if duplicates:
+        count = counted(len(duplicates), "episode")
+        yield Problem("warning", f"{count} equal to an earlier one: {listed(duplicates)}")
 
 
-def _odd_times(metadata: Mapping[str, Any]) -> list[Problem]:
+def _odd_times(metadata: Mapping[str, Any]) -> Iterator[Problem]:
     """What was found when the log was read: the times themselves are not kept."""
-    problems = []
     entries = metadata.get("time_findings")
     for entry in entries if isinstance(entries, list) else []:
         match entry:
             case [("error" | "warning") as severity, str(text)]:
-                problems.append(Problem(severity, printable(text, 1000)))
-    return problems
+                yield Problem(severity, printable(text, 1000))
 
 
-def _left_out(metadata: Mapping[str, Any]) -> list[Problem]:
+def _left_out(metadata: Mapping[str, Any]) -> Iterator[Problem]:
     names = metadata.get("ignored_columns")
-    if not isinstance(names, list) or not names:
-        return []
-    listed = ", ".join(printable(name, 60) for name in names[:LISTED])
-    more = ", …" if len(names) > LISTED else ""
-    return [Problem("note", f"{counted(len(names), 'column')} not read: {listed}{more}")]
+    if isinstance(names, list) and names:
+        found = listed([printable(name, 60) for name in names])
+        yield Problem("note", f"{counted(len(names), 'column')} not read: {found}")
 
 
-def _place(store: Episodes, index: tuple[np.int64, ...]) -> str:
-    row, *column = index
-    return place_of(int(row), store.episode_ends) + "".join(f", column {c}" for c in column)
-
-
-def _listed(numbers: NDArray[np.int64] | Sequence[str]) -> str:
-    listed = ", ".join(map(str, numbers[:LISTED]))
-    return listed + (", …" if len(numbers) > LISTED else "")
+def listed(found: NDArray[np.int64] | Sequence[object]) -> str:
+    """The first of what was found, and … if there are more."""
+    return ", ".join(map(str, found[:LISTED])) + (", …" if len(found) > LISTED else "")

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.arrays import steps_of
 from mcat.datasets.cards import described
 from mcat.datasets.checks import has_rewards, rate_hz
 from mcat.datasets.untrusted_tables import CARD_KEY
@@ -22,6 +22,9 @@ from mcat.safe_io import StrPath, dump_json, new_file
 # As our own files: compression gains little on such data. It also keeps a file from looking like
 # one that was made to inflate, which readers refuse.
 PARQUET: dict[str, Any] = {"compression": "none", "use_dictionary": False}
+
+VECTORS = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
+"""The arrays that have a column for each number, such as `obs_0`, by the name of the columns."""
 
 _BLOCK = 10_000  # rows written at a time
 
@@ -52,12 +55,22 @@ def export_table(
         CannotCreateError: if `path` exists and `overwrite` is false.
         StorageError: if the disk is full.
     """
-    write = _WRITERS.get(Path(path).suffix.lower())
-    if write is None:
-        raise UsageError(f"{path}: cannot tell its format, name it {' or '.join(_WRITERS)}")
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".csv", ".parquet"):
+        raise UsageError(f"{path}: cannot tell its format, name it .csv or .parquet")
+    if suffix == ".parquet":
+        require_pyarrow(path)
     columns = _columns(store, metadata)
-    with Progress("exporting", total=len(store), unit="rows", quiet=quiet) as progress:
-        write(path, columns, overwrite, progress, described(metadata))
+    with (
+        Progress("exporting", total=len(store), unit="rows", quiet=quiet) as progress,
+        new_file(path, overwrite=overwrite) as part,
+        # Python opens the file: its errors say what is wrong with the disk.
+        open(part, "xb") as file,
+    ):
+        if suffix == ".csv":
+            _write_csv(file, columns, progress)
+        else:
+            _write_parquet(file, columns, progress, described(metadata))
 
 
 def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
@@ -66,8 +79,7 @@ def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[
     rate = rate_hz(metadata)
     if rate is not None:
         columns["time"] = step / rate
-    vectors = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
-    for name, array in vectors.items():
+    for name, array in VECTORS.items():
         columns |= {f"{name}_{n}": values for n, values in enumerate(store.column(array).T)}
     if has_rewards(metadata):
         columns["reward"] = store.rewards
@@ -76,9 +88,7 @@ def _columns(store: Episodes, metadata: Mapping[str, Any]) -> dict[str, NDArray[
 
 def places(store: Episodes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The number of each row's episode, and of its step in it."""
-    lengths = store.lengths
-    episode = np.repeat(np.arange(store.num_episodes), lengths)
-    return episode, np.arange(len(store)) - np.repeat(store.episode_ends - lengths, lengths)
+    return np.repeat(np.arange(store.num_episodes), store.lengths), steps_of(store.episode_ends)
 
 
 def require_pyarrow(path: StrPath) -> None:
@@ -87,55 +97,38 @@ def require_pyarrow(path: StrPath) -> None:
         raise UsageError(f"{path}: Parquet files need pyarrow: pip install pyarrow")
 
 
-def _write_csv(
-    path: StrPath,
-    columns: Mapping[str, NDArray[Any]],
-    overwrite: bool,
-    progress: Progress,
-    card: Mapping[str, Any],
-) -> None:
+def _write_csv(file: BinaryIO, columns: Mapping[str, NDArray[Any]], progress: Progress) -> None:
     # Nine digits tell every float32 from its neighbours.
     kinds = ["%.9g" if values.dtype.kind == "f" else "%d" for values in columns.values()]
     line = ",".join(kinds) + "\n"
-    with (
-        new_file(path, overwrite=overwrite) as part,
-        open(part, "x", encoding="utf-8", newline="") as file,
-    ):
-        file.write(",".join(columns) + "\n")
-        for first in range(0, progress.total, _BLOCK):
-            rows = np.column_stack([v[first : first + _BLOCK] for v in columns.values()])
-            file.write(line * len(rows) % tuple(rows.ravel().tolist()))
-            progress.advance(len(rows))
+    file.write((",".join(columns) + "\n").encode())
+    for block in _blocks(columns, progress):
+        rows = np.column_stack(list(block.values()))
+        file.write((line * len(rows) % tuple(rows.ravel().tolist())).encode())
 
 
 def _write_parquet(
-    path: StrPath,
+    file: BinaryIO,
     columns: Mapping[str, NDArray[Any]],
-    overwrite: bool,
     progress: Progress,
     card: Mapping[str, Any],
 ) -> None:
-    require_pyarrow(path)
     import pyarrow
     from pyarrow import parquet
 
-    blocks = math.ceil(progress.total / _BLOCK)
-    tables = (
-        pyarrow.table({n: v[k * _BLOCK : (k + 1) * _BLOCK] for n, v in columns.items()})
-        for k in range(blocks)
-    )
     schema = pyarrow.table({name: values[:0] for name, values in columns.items()}).schema
     if card:
         schema = schema.with_metadata({CARD_KEY: dump_json(card)})
-    # Python opens the file: its errors say what is wrong with the disk.
-    with (
-        new_file(path, overwrite=overwrite) as part,
-        open(part, "xb") as file,
-        parquet.ParquetWriter(file, schema, **PARQUET) as writer,
-    ):
-        for table in tables:
-            writer.write_table(table.replace_schema_metadata(schema.metadata))
-            progress.advance(table.num_rows)
+    with parquet.ParquetWriter(file, schema, **PARQUET) as writer:
+        for block in _blocks(columns, progress):
+            writer.write_table(pyarrow.table(block, schema=schema))
 
 
-_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet}
+def _blocks(
+    columns: Mapping[str, NDArray[Any]], progress: Progress
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Some rows at a time, until all are shown as done."""
+    for first in range(0, progress.total, _BLOCK):
+        block = {name: values[first : first + _BLOCK] for name, values in columns.items()}
+        yield block
+        progress.advance(len(block["step"]))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.arrays import checked_rows, place_of
+from mcat.datasets.arrays import checked_rows, goes_on, place_of
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.pace import GAP, pace_of
 from mcat.datasets.untrusted import TIMES, Arrays
@@ -127,24 +127,21 @@ def timing(time: NDArray[Any], ends: NDArray[np.int64]) -> dict[str, Any]:
     """The rate of a log and what is odd about its time, as metadata."""
     if len(time) != ends[-1]:
         raise DataError(f"time has {len(time)} rows but observations has {ends[-1]}")
+    time = np.asarray(time, dtype=np.float64)
     with np.errstate(over="ignore"):
-        steps = np.diff(np.asarray(time, dtype=np.float64))
-    within = np.ones(len(steps), dtype=np.bool_)
-    within[ends[:-1] - 1] = False
+        steps = np.diff(time)
+    within = goes_on(ends)[:-1]
     forward = steps[within & (steps > 0)]
     usual = float(np.median(forward)) if len(forward) else math.inf
     rate = 1 / usual
+    backwards = "runs backwards: rows in a wrong order, or an episode end not marked?"
     oddities: list[tuple[str, NDArray[np.bool_], str]] = [
-        (
-            "error",
-            steps < 0,
-            "runs backwards: rows in a wrong order, or an episode end not marked?",
-        ),
+        ("error", steps < 0, backwards),
         ("warning", steps == 0, "stands still: rows repeated?"),
         ("warning", steps > GAP * usual, f"jumps by more than {GAP * usual:.4g}: rows missing?"),
     ]
     findings = []
-    pace = pace_of(np.asarray(time, dtype=np.float64), ends)
+    pace = pace_of(time, ends)
     if pace is not None and not pace.even:
         how = "mcat dataset import --rate brings it to one"
         findings.append(["warning", f"time goes on at {pace}: {how}"])

@@ -97,11 +97,9 @@ def import_logs(
 def _import_one(
     file: StrPath, columns: LogColumns, *, clip: bool, mend: bool
 ) -> tuple[tuple[EpisodeStore, dict[str, Any]], list[str]]:
-    damage: list[str] = []
     said: list[str] = []
     if is_table(file, columns):
-        log = read_log(file, columns, damage=damage if mend else None)
-        said += damage
+        log = read_log(file, columns, damage=said if mend else None)
     else:
         log = stored_log(file, columns)
     if mend:

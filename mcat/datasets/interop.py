@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mcat import __version__
-from mcat.datasets.arrays import breaks, place_of
+from mcat.datasets.arrays import place_of
+from mcat.datasets.checks import gaps
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.foreign import assemble_arrays
@@ -65,10 +66,10 @@ def _read(source: StrPath, *, trust_seal: bool) -> tuple[EpisodeStore, dict[str,
     name = path.name.lower()
     if name.endswith((".h5", ".hdf5")):
         return read_dataset(path, trust_seal=trust_seal)
-    for suffix, read in _LOGS.items():
+    for suffix, read in LOGS.items():
         if name.endswith(suffix):
             return read(path)
-    known = ", ".join((".h5", ".hdf5", *_LOGS))
+    known = ", ".join((".h5", ".hdf5", *LOGS))
     raise UsageError(f"{path}: cannot tell its format, name it {known}")
 
 
@@ -78,7 +79,8 @@ def read_npz(path: StrPath) -> tuple[EpisodeStore, dict[str, Any]]:
     return assemble_arrays(path, arrays, notes["ignored"])
 
 
-_LOGS = {".csv": read_csv, ".csv.gz": read_csv, ".parquet": read_parquet, ".npz": read_npz}
+LOGS = {".csv": read_csv, ".csv.gz": read_csv, ".parquet": read_parquet, ".npz": read_npz}
+"""What reads a log, by the end of its name."""
 
 
 def import_minari(
@@ -226,8 +228,7 @@ def _imported_metadata(
 
 
 def _require_continuity(store: Episodes) -> None:
-    broken = breaks({name: store.column(name) for name in ("observations", "next_observations")})
-    broken[store.episode_ends[:-1] - 1] = False
+    broken = gaps(store)
     if broken.any():
         place = place_of(int(np.argmax(broken)), store.episode_ends)
         raise DataError(

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mcat.datasets.arrays import place_of
+from mcat.datasets.arrays import ends_of, place_of, steps_of
 from mcat.datasets.cards import believed
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
@@ -140,9 +140,8 @@ def _data_files(root: Path) -> list[Path]:
 
 def _our_arrays(root: Path, found: Arrays) -> Arrays:
     episode, frame = found["episode_index"], found["frame_index"]
-    ends = np.append(np.flatnonzero(episode[1:] != episode[:-1]) + 1, len(episode))
-    starts = np.repeat(ends - np.diff(ends, prepend=0), np.diff(ends, prepend=0))
-    wrong = np.flatnonzero(frame != np.arange(len(frame)) - starts)
+    ends = ends_of(episode)
+    wrong = np.flatnonzero(frame != steps_of(ends))
     if len(wrong):
         place, there = place_of(int(wrong[0]), ends), frame[wrong[0]]
         raise DataError(f"{root}: {place} has the frame_index {there}: steps missing or moved?")

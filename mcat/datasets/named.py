@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.arrays import ends_of, steps_of
 from mcat.datasets.cards import Card
+from mcat.datasets.checks import listed
 from mcat.datasets.child import read_in_child
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.exports import require_pyarrow
@@ -58,12 +60,10 @@ class RawLog:
 
     def kept(self, rows: NDArray[np.bool_], breaks: NDArray[np.bool_]) -> RawLog:
         """Some of its rows; a new episode begins at rows of `breaks` too, also if they are gone."""
-        first = breaks.copy()
-        first[np.append(0, self.ends[:-1])] = True
-        episode = np.cumsum(first)[rows]
-        ends = np.append(np.flatnonzero(np.diff(episode)) + 1, len(episode))
+        first = breaks | (steps_of(self.ends) == 0)
         arrays = {name: values[rows] for name, values in self.columns.items()}
-        return replace(self, ends=ends.astype(np.int64), **arrays)  # type: ignore[arg-type]
+        ends = ends_of(np.cumsum(first)[rows])
+        return replace(self, ends=ends, **arrays)  # type: ignore[arg-type]
 
 
 def read_log(path: StrPath, columns: LogColumns, *, damage: list[str] | None = None) -> RawLog:
@@ -132,16 +132,13 @@ def _raw_log(
         known = time[np.isfinite(time)]
         time = (time - (known[0] if len(known) else 0.0)) * columns.seconds
     episode, terminals = one("episode"), one("terminal")
-    last = np.zeros(count - 1, dtype=np.bool_)
-    if episode is not None:
-        last = episode[1:] != episode[:-1]
-    elif terminals is not None:
-        last = terminals[:-1] == 1
-    ends = np.append(np.flatnonzero(last) + 1, count)
+    if episode is None:
+        after_end = np.zeros(count) if terminals is None else np.append(0, terminals[:-1] == 1)
+        episode = np.cumsum(after_end)
     return RawLog(
         observations=np.column_stack([table[n] for n in observations]).astype(np.float64),
         actions=np.column_stack([table[n] for n in actions]).astype(np.float64),
-        ends=ends.astype(np.int64),
+        ends=ends_of(episode),
         card=columns.card(observations, actions, found),
         time=time,
         rewards=one("reward"),
@@ -233,8 +230,8 @@ def _damaged_csv(
         no_numbers += sum(map(math.isnan, row))
         rows.append(row)
     if ragged:
-        listed = ", ".join(map(str, ragged[:8])) + (", …" if len(ragged) > 8 else "")
-        damage.append(f"{counted(len(ragged), 'line')} with too few or too many fields: {listed}")
+        count = counted(len(ragged), "line")
+        damage.append(f"{count} with too few or too many fields: {listed(ragged)}")
     if no_numbers:
         damage.append(f"{counted(no_numbers, 'field')} empty or no numbers")
     values = np.array(rows, dtype=np.float64).reshape(len(rows), len(used))

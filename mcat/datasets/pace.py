@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.arrays import goes_on
+
 GAP = 1.5  # times the usual step: a row is missing
 UNEVEN = 1.2  # times as long: the long steps of an uneven log beside its short ones
 MAX_GAP = 5  # usual steps, or ticks: nobody knows what happened in a longer pause
@@ -33,9 +35,7 @@ def pace_of(time: NDArray[np.float64], ends: NDArray[np.int64]) -> Pace | None:
     """The steps of a log; None if it never goes on."""
     with np.errstate(over="ignore"):
         steps = np.diff(time)
-    within = np.ones(len(steps), dtype=np.bool_)
-    within[ends[:-1] - 1] = False
-    forward = steps[within & (steps > 0) & np.isfinite(steps)]
+    forward = steps[goes_on(ends)[:-1] & (steps > 0) & np.isfinite(steps)]
     if not len(forward):
         return None
     usual = float(np.median(forward))

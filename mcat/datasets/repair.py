@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.arrays import goes_on, steps_of
 from mcat.datasets.named import RawLog
 from mcat.datasets.pace import GAP, MAX_GAP, pace_of
 from mcat.errors import DataError, counted
@@ -44,7 +45,7 @@ def _in_time(log: RawLog, said: list[str]) -> RawLog:
     """Without repeated rows, and in two where rows are missing or time runs backwards."""
     if log.time is None:
         return log
-    again = _inside(log) & np.append(False, np.diff(log.time) == 0)
+    again = (steps_of(log.ends) > 0) & np.append(False, np.diff(log.time) == 0)
     if again.any():
         said.append(f"{counted(int(again.sum()), 'row')} at the time of the row before: left out")
         log = log.kept(~again, np.zeros_like(again))
@@ -52,7 +53,7 @@ def _in_time(log: RawLog, said: list[str]) -> RawLog:
     pace = pace_of(log.time, log.ends)
     if pace is None:
         return log
-    inside, steps = _inside(log), np.append(0.0, np.diff(log.time))
+    inside, steps = steps_of(log.ends) > 0, np.append(0.0, np.diff(log.time))
     pause = (GAP if pace.even else MAX_GAP) * pace.usual
     for wrong, what in (
         (inside & (steps < 0), "time runs backwards"),
@@ -61,13 +62,6 @@ def _in_time(log: RawLog, said: list[str]) -> RawLog:
         if wrong.any():
             said.append(f"cut in two at {counted(int(wrong.sum()), 'place')} where {what}")
     return log.kept(np.ones_like(inside), inside & ((steps < 0) | (steps > pause)))
-
-
-def _inside(log: RawLog) -> NDArray[np.bool_]:
-    """The rows that have a row before them in their episode."""
-    inside = np.ones(len(log.actions), dtype=np.bool_)
-    inside[np.append(0, log.ends[:-1])] = False
-    return inside
 
 
 def _without(log: RawLog, bad: NDArray[np.bool_], why: str, said: list[str]) -> RawLog:
@@ -82,11 +76,9 @@ def _without(log: RawLog, bad: NDArray[np.bool_], why: str, said: list[str]) -> 
 def _with_flags(log: RawLog, said: list[str]) -> RawLog:
     """With flags of 0 and 1 only, at no row within an episode."""
     assert log.terminals is not None
-    flags = np.where(log.terminals == 1, 1.0, 0.0)
-    within = np.ones(len(flags), dtype=np.bool_)
-    within[log.ends - 1] = False
-    if (flags[within] == 1).any():
-        count = int((flags[within] == 1).sum())
-        said.append(f"cut in two at {counted(count, 'place')} after a terminal row")
-    log.terminals = flags
-    return log.kept(np.ones_like(within), np.append(False, (flags == 1)[:-1]))
+    terminal = log.terminals == 1
+    early = int((terminal & goes_on(log.ends)).sum())
+    if early:
+        said.append(f"cut in two at {counted(early, 'place')} after a terminal row")
+    log.terminals = terminal.astype(np.float64)
+    return log.kept(np.ones_like(terminal), np.append(False, terminal[:-1]))

@@ -8,18 +8,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mcat.datasets.arrays import breaks
-from mcat.datasets.cards import Card
-from mcat.datasets.checks import has_rewards, rate_hz
+from mcat.datasets.arrays import steps_of
+from mcat.datasets.cards import Card, completed
+from mcat.datasets.checks import gaps, has_rewards, rate_hz
 from mcat.datasets.columns import LogColumns
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.hdf5 import is_sealed
-from mcat.datasets.interop import load
+from mcat.datasets.interop import LOGS, load
 from mcat.datasets.named import RawLog
 from mcat.errors import DataError, UsageError
 from mcat.safe_io import StrPath
-
-_TABLES = (".csv", ".csv.gz", ".parquet", ".npz")
 
 
 def is_table(path: StrPath, columns: LogColumns) -> bool:
@@ -31,7 +29,7 @@ def is_table(path: StrPath, columns: LogColumns) -> bool:
     if name.endswith((".h5", ".hdf5")):
         named = (columns.observations, columns.actions) != _usual_names()
         return named and Path(path).is_file() and not is_sealed(path)
-    return name.endswith(_TABLES)
+    return name.endswith(tuple(LOGS))
 
 
 def _usual_names() -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -57,9 +55,7 @@ def stored_log(path: StrPath, columns: LogColumns) -> RawLog:
             f"{path} has its own episodes, times and rewards: leave out"
             f" --{next(iter(columns.scalars.values()))}"
         )
-    rows = breaks({n: store.column(n) for n in ("observations", "next_observations")})
-    rows[store.episode_ends[:-1] - 1] = False
-    if rows.any():
+    if gaps(store).any():
         raise DataError(f"{path}: rows are missing within an episode: see mcat dataset check")
     known = Card.of_metadata(metadata, (store.observation_size, store.action_size))
     names = [[c.name for c in channels] for channels in (known.observations, known.actions)]
@@ -72,14 +68,14 @@ def stored_log(path: StrPath, columns: LogColumns) -> RawLog:
     observations, actions = chosen.wanted([*names[0], *names[1]])
     rate = rate_hz(metadata)
     seen, acted = _with_last(store)
-    steps = np.concatenate([np.arange(length + 1) for length in store.lengths])
+    ends = store.episode_ends + np.arange(1, store.num_episodes + 1)
     rewards = np.insert(store.rewards.astype(np.float64), store.episode_ends, 0.0)
     return RawLog(
         observations=seen[:, [names[0].index(name) for name in observations]],
         actions=acted[:, [names[1].index(name) for name in actions]],
-        ends=store.episode_ends + np.arange(1, store.num_episodes + 1),
+        ends=ends,
         card=_with_units(columns.card(observations, actions, [*names[0], *names[1]]), known),
-        time=None if rate is None else steps / rate,
+        time=None if rate is None else steps_of(ends) / rate,
         rewards=rewards if has_rewards(metadata) else None,
         terminals=None,
         ignored=[name for name in (*names[0], *names[1]) if name not in (*observations, *actions)],
@@ -98,16 +94,8 @@ def _with_last(store: EpisodeStore) -> tuple[NDArray[np.float64], NDArray[np.flo
 def _with_units(card: Card, known: Card) -> Card:
     """A card with what a data set knew itself, where nobody says otherwise."""
     there = {channel.name: channel for channel in (*known.observations, *known.actions)}
-    sides = [
-        tuple(
-            replace(
-                channel,
-                unit=channel.unit or there[channel.name].unit,
-                low=there[channel.name].low if channel.low is None else channel.low,
-                high=there[channel.name].high if channel.high is None else channel.high,
-            )
-            for channel in channels
-        )
+    observations, actions = (
+        tuple(completed(channel, there[channel.name]) for channel in channels)
         for channels in (card.observations, card.actions)
-    ]
-    return replace(card, observations=sides[0], actions=sides[1])
+    )
+    return replace(card, observations=observations, actions=actions)

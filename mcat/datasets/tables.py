@@ -17,19 +17,19 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.datasets.arrays import ends_of
 from mcat.datasets.cards import believed
 from mcat.datasets.child import read_in_child
 from mcat.datasets.episodes import EpisodeStore
-from mcat.datasets.exports import require_pyarrow
+from mcat.datasets.exports import VECTORS, require_pyarrow
 from mcat.datasets.foreign import assemble, refuse_lookalikes
 from mcat.datasets.untrusted import TABLE_COLUMN, TIMES, budget_for
 from mcat.datasets.untrusted_tables import MAX_COLUMNS
 from mcat.errors import DataError, McatError, printable
 from mcat.safe_io import StrPath, open_input
 
-_VECTORS = {"obs": "observations", "act": "actions", "next_obs": "next_observations"}
 _SCALARS = {"reward": "rewards", "terminal": "terminals", "timeout": "timeouts"}
-_NAMES = {array: f"{name}_0" for name, array in _VECTORS.items()}
+_NAMES = {array: f"{name}_0" for name, array in VECTORS.items()}
 _NAMES |= {array: name for name, array in _SCALARS.items()} | {"episode_ends": "episode"}
 _FLAGS = {"true": 1.0, "false": 0.0}
 
@@ -116,7 +116,7 @@ def _from_table(
     path: StrPath, table: Mapping[str, NDArray[Any]], ignored: list[str]
 ) -> tuple[EpisodeStore, dict[str, Any]]:
     arrays = {name: table[name] for name in TIMES if name in table}
-    for name, array in _VECTORS.items():
+    for name, array in VECTORS.items():
         columns = [table[column] for column in _numbered(table, name)]
         if columns:
             arrays[array] = np.column_stack(columns)
@@ -126,8 +126,7 @@ def _from_table(
         empty = np.flatnonzero(~np.isfinite(numbers))
         if len(empty):
             raise DataError(f"{path}: column episode: row {empty[0]} is {numbers[empty[0]]}")
-        changes = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-        arrays["episode_ends"] = np.append(changes, len(numbers))
+        arrays["episode_ends"] = ends_of(numbers)
     return assemble(path, arrays, ignored)
 
 
@@ -145,8 +144,8 @@ def _check_header(path: StrPath, header: list[str]) -> list[str]:
         raise DataError(f"{path}: {len(header):,} columns, a log has {MAX_COLUMNS:,} at most")
     names = [name for name in header if TABLE_COLUMN.fullmatch(name)]
     ignored = [name for name in header if not TABLE_COLUMN.fullmatch(name)]
-    found = {name: _numbered(names, name) for name in _VECTORS}
-    present = [array for name, array in _VECTORS.items() if found[name]]
+    found = {name: _numbered(names, name) for name in VECTORS}
+    present = [array for name, array in VECTORS.items() if found[name]]
     present += [array for array, name in _NAMES.items() if name in names]
     refuse_lookalikes(path, ignored, _NAMES, present=present)
     for name, columns in found.items():

@@ -19,6 +19,7 @@ from mcat.envs.backend import no_gl
 from mcat.envs.simulation import Simulation
 from mcat.envs.tasks import Task
 from mcat.errors import MissingInputError, UsageError, install, printable
+from mcat.safe_io import new_file
 from mcat.types import AnyPolicy, started
 
 if TYPE_CHECKING:
@@ -186,8 +187,6 @@ def save_png(path: Path, frame: Frame, *, overwrite: bool = False) -> None:
     """Write one frame."""
     from PIL import Image
 
-    from mcat.safe_io import new_file
-
     with new_file(path, overwrite=overwrite) as temporary:
         Image.fromarray(frame).save(temporary, format="PNG", optimize=True)
 
@@ -195,8 +194,6 @@ def save_png(path: Path, frame: Frame, *, overwrite: bool = False) -> None:
 def save_film(path: Path, frames: Iterable[Frame], fps: int, *, overwrite: bool = False) -> None:
     """Write frames as .gif or .mp4."""
     from PIL import Image
-
-    from mcat.safe_io import new_file
 
     with new_file(path, overwrite=overwrite) as temporary:
         if path.suffix == ".mp4":

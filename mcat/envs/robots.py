@@ -161,28 +161,51 @@ class Robot:
         raise unknown(f"parameter of {self.name}", name, [p.name for p in self.parameters])
 
 
-CONTROL_COST = Parameter(
-    name="control_cost",
-    default=0.0,
-    bounds=(0.0, 10.0),
-    help="reward lost per squared torque, summed over the working motors",
-)
-
-GRIPPER = Parameter(
-    name="gripper",
-    default=1.0,
-    bounds=(0.01, 10.0),
-    unit="× stock",
-    help="multiplies armature and damping of both gripper joints",
-)
+def _factor(name: str, low: float, high: float, help_text: str) -> Parameter:
+    """What the stock robot is multiplied by."""
+    return Parameter(name=name, default=1.0, bounds=(low, high), unit="× stock", help=help_text)
 
 
-def _reward(default: str) -> Parameter:
+def _armature(legs: str) -> Parameter:
     return Parameter(
-        name="reward",
-        default=default,
-        choices=("sparse", "dense"),
-        help="sparse pays 1 per step within 5 cm of the goal; dense is Meta-World's shaped reward",
+        name="armature",
+        default=0.1,
+        bounds=(0.001, 5.0),
+        unit="kg m²",
+        help=f"rotor inertia of the {legs} leg joints (absolute, not a factor)",
+    )
+
+
+def _metaworld(
+    name: str,
+    env_id: str,
+    summary: str,
+    *extra: Parameter,
+    reward: str = "sparse",
+    sizes: tuple[int, int] = (14, 4),
+) -> Robot:
+    return Robot(
+        name=name,
+        env_id=env_id,
+        summary=summary,
+        horizon=500,
+        observation_size=sizes[0],
+        action_size=sizes[1],
+        parameters=(
+            _factor(
+                "gripper", 0.01, 10.0, "multiplies armature and damping of both gripper joints"
+            ),
+            *extra,
+            Parameter(
+                name="reward",
+                default=reward,
+                choices=("sparse", "dense"),
+                help="sparse pays 1 per step within 5 cm of the goal; dense is Meta-World's shaped"
+                " reward",
+            ),
+        ),
+        info=("success", "distance"),
+        suite="metaworld",
     )
 
 
@@ -193,28 +216,6 @@ GOAL = Parameter(
     unit="m",
     help="x,y,z of a fixed goal; none draws one per episode",
 )
-
-
-def _metaworld(
-    name: str,
-    env_id: str,
-    summary: str,
-    *extra: Parameter,
-    reward: str,
-    sizes: tuple[int, int] = (14, 4),
-) -> Robot:
-    return Robot(
-        name=name,
-        env_id=env_id,
-        summary=summary,
-        horizon=500,
-        observation_size=sizes[0],
-        action_size=sizes[1],
-        parameters=(GRIPPER, *extra, _reward(reward)),
-        info=("success", "distance"),
-        suite="metaworld",
-    )
-
 
 _ALL = (
     Robot(
@@ -242,27 +243,14 @@ _ALL = (
         observation_size=17,
         action_size=6,
         parameters=(
-            Parameter(
-                name="armature",
-                default=0.1,
-                bounds=(0.001, 5.0),
-                unit="kg m²",
-                help="rotor inertia of the six leg joints (absolute, not a factor)",
+            _armature("six"),
+            _factor(
+                "mass",
+                0.05,
+                20.0,
+                "multiplies the mass of every link; rotational inertia stays, as released",
             ),
-            Parameter(
-                name="mass",
-                default=1.0,
-                bounds=(0.05, 20.0),
-                unit="× stock",
-                help="multiplies the mass of every link; rotational inertia stays, as released",
-            ),
-            Parameter(
-                name="inertia",
-                default=1.0,
-                bounds=(0.05, 20.0),
-                unit="× stock",
-                help="multiplies the rotational inertia of every link",
-            ),
+            _factor("inertia", 0.05, 20.0, "multiplies the rotational inertia of every link"),
         ),
     ),
     Robot(
@@ -279,14 +267,18 @@ _ALL = (
                 choices=(None, 0, 1, 2, 3),
                 help="leg whose motors are dead: 0 front left, 1 front right, 2 back, 3 right back",
             ),
-            Parameter(
-                name="damping",
-                default=1.0,
-                bounds=(0.01, 100.0),
-                unit="× stock",
-                help="multiplies joint damping of legs 0 and 1, divides that of legs 2 and 3",
+            _factor(
+                "damping",
+                0.01,
+                100.0,
+                "multiplies joint damping of legs 0 and 1, divides that of legs 2 and 3",
             ),
-            CONTROL_COST,
+            Parameter(
+                name="control_cost",
+                default=0.0,
+                bounds=(0.0, 10.0),
+                help="reward lost per squared torque, summed over the working motors",
+            ),
             Parameter(
                 name="semantics",
                 default="paper",
@@ -308,26 +300,12 @@ _ALL = (
         horizon=1000,
         observation_size=23,
         action_size=9,
-        parameters=(
-            Parameter(
-                name="armature",
-                default=0.1,
-                bounds=(0.001, 5.0),
-                unit="kg m²",
-                help="rotor inertia of the nine leg joints (absolute, not a factor)",
-            ),
-        ),
+        parameters=(_armature("nine"),),
     ),
-    _metaworld("push", "mcat/Push-v0", "push a cylinder to the goal", reward="sparse"),
-    _metaworld("coffee-push", "mcat/CoffeePush-v0", "push a mug to the goal", reward="sparse"),
-    _metaworld("sweep-into", "mcat/SweepInto-v0", "sweep a cube into a hole", reward="sparse"),
-    _metaworld(
-        "reach",
-        "mcat/Reach-v0",
-        "move the hand to the goal",
-        GOAL,
-        reward="dense",
-    ),
+    _metaworld("push", "mcat/Push-v0", "push a cylinder to the goal"),
+    _metaworld("coffee-push", "mcat/CoffeePush-v0", "push a mug to the goal"),
+    _metaworld("sweep-into", "mcat/SweepInto-v0", "sweep a cube into a hole"),
+    _metaworld("reach", "mcat/Reach-v0", "move the hand to the goal", GOAL, reward="dense"),
     _metaworld(
         "reach-hand",
         "mcat/ReachHand-v0",
@@ -336,11 +314,9 @@ _ALL = (
         reward="dense",
         sizes=(3, 3),
     ),
-    _metaworld("drawer-close", "mcat/DrawerClose-v0", "push a drawer shut", reward="sparse"),
-    _metaworld("soccer", "mcat/Soccer-v0", "push a ball into a goal", reward="sparse"),
-    _metaworld(
-        "plate-slide", "mcat/PlateSlide-v0", "slide a plate into a cabinet", reward="sparse"
-    ),
+    _metaworld("drawer-close", "mcat/DrawerClose-v0", "push a drawer shut"),
+    _metaworld("soccer", "mcat/Soccer-v0", "push a ball into a goal"),
+    _metaworld("plate-slide", "mcat/PlateSlide-v0", "slide a plate into a cabinet"),
 )
 
 ROBOTS: dict[str, Robot] = {robot.name: robot for robot in _ALL}

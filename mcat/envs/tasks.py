@@ -289,14 +289,10 @@ _robot = robot
 
 def _declared(name: str) -> tuple[str, tuple[Parameter, ...]]:
     """A robot's name and its parameters; nothing of one that is not mcat's is looked up."""
-    own = isinstance(name, str) and name.lower() in _NAMES
-    if own or not is_gym_id(name) or name.lower().startswith("mcat/"):
+    if not is_gym_id(name) or name.lower().startswith("mcat/"):
         found = _robot(name)
         return found.name, found.parameters
     return name, PHYSICS
-
-
-_NAMES = {name.lower() for item in ROBOTS.values() for name in (item.name, item.env_id)}
 
 
 def _plain(value: Value) -> Any:
