@@ -70,7 +70,7 @@ def require_observations(
     """
     try:
         with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, and refused below
-            rows = np.asarray(obs, dtype=np.float32)
+            rows = np.array(obs, dtype=np.float32)  # a copy: torch warns of read-only arrays
     except (TypeError, ValueError):
         kind = type(obs).__name__
         raise UsageError(f"observations must be an array of numbers, not this {kind}") from None

@@ -142,7 +142,7 @@ def _ready(folder: Path) -> MQL:
     return algorithm
 
 
-def film_run(run: TrainedRun, path: Path, *, seed: int) -> None:
+def film_run(run: TrainedRun, path: Path, *, seed: int, steps: int = FILMED_STEPS) -> None:
     """Write the start of an episode on each task, side by side, as .mp4 or .gif.
 
     Raises:
@@ -152,4 +152,4 @@ def film_run(run: TrainedRun, path: Path, *, seed: int) -> None:
 
     acting = on_tasks(run, seed, 1)
     shown = {name: (task, acting[name]) for name, task in run.tasks.items()}
-    film_sheet(shown, path, steps=FILMED_STEPS, seed=seed)
+    film_sheet(shown, path, steps=steps, seed=seed)
