@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcat.agents.meta.config import PRESETS
-from mcat.agents.meta.methods.registry import find_method
+from mcat.agents.meta.methods.registry import METHODS, find_method
 from mcat.cli import run
 from mcat.commands.metatrain import (
     EXPERIMENTS,
@@ -95,9 +95,23 @@ def test_hoppers_have_numbers_of_their_own_in_fast(capsys):
     assert _run_name("fast", overlay(config, {"mcat.td_steps": 1})) != _run_name("fast", config)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_ants_have_fewer_updates_and_squared_errors_in_fast_whatever_the_method(method):
+    found = METHODS[method]
+    config, usual = found.preset("fast", "ant"), found.presets["fast"]
+    learner = "crossq" if method in ("mcat", "mql") else "sac"
+    assert (config.own.updates_per_step, usual.own.updates_per_step) == (2.0, 3.0)
+    assert getattr(config.own, learner).huber_delta is None
+    bound = getattr(usual.own, learner).huber_delta
+    changes = {"updates_per_step": 3.0, f"{learner}.huber_delta": bound}
+    assert overlay(config, {f"{method}.{name}": n for name, n in changes.items()}) == usual
+    assert found.preset("fast", "halfcheetah") == usual
+
+
+@pytest.mark.parametrize("robot", ["hopper", "ant"])
 @pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"fast"}))
-def test_hoppers_have_them_in_no_other_preset(preset):
-    assert find_method("mcat").preset(preset, "hopper") == PRESETS[preset]
+def test_no_robot_has_numbers_of_its_own_in_another_preset(preset, robot):
+    assert find_method("mcat").preset(preset, robot) == PRESETS[preset]
 
 
 SWITCHES = [

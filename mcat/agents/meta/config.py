@@ -206,14 +206,25 @@ PRESETS: dict[str, MetaTrainConfig] = {
 """fast: cpu with a faster learner, and credit in place of self-imitation; cpu: the algorithm at a
 laptop's cost; paper: the printed numbers; released: as the authors' code; smoke: seconds."""
 
+
+def of_ants(learner: str) -> dict[str, Any]:
+    """What ants have otherwise in `fast`, whatever the method, so that none is favoured.
+
+    Args:
+        learner: The group of the learner's numbers in the method's own.
+    """
+    return {"updates_per_step": 2.0, f"{learner}.huber_delta": None}
+
+
 BY_ROBOT: dict[str, dict[str, dict[str, Any]]] = {
-    # A hopper acts every 8 ms, a cheetah or an ant every 50: five of its steps are one of theirs.
     "fast": {
+        # It acts every 8 ms, a cheetah or an ant every 50: five of its steps are one of theirs.
         "hopper": {
-            "mcat.td_steps": 5,
-            "mcat.crossq.discount": 0.98,
-            "mcat.crossq.huber_delta": 30.0,  # rewards of five steps are larger than those of one
-        }
+            "td_steps": 5,
+            "crossq.discount": 0.98,
+            "crossq.huber_delta": 30.0,  # rewards of five steps are larger than those of one
+        },
+        "ant": of_ants("crossq"),
     }
 }
-"""By preset and robot, what it has otherwise than in `PRESETS`; `Method.preset` puts it in."""
+"""By preset and robot, what MCAT has otherwise than in `PRESETS`; `Method.preset` puts it in."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mcat.agents.meta.config import BY_ROBOT, PRESETS, MetaTrainConfig
+from mcat.agents.meta.config import BY_ROBOT, PRESETS, MetaTrainConfig, of_ants
 from mcat.agents.meta.methods import configs, presets
 from mcat.agents.meta.run_config import RunConfig
 from mcat.config import overlay
@@ -27,12 +27,14 @@ class Method:
     config: type[RunConfig]  # the class of its runs' settings
     presets: Mapping[str, RunConfig]  # complete settings under one name
     place: str  # module below `mcat.agents.meta`, and class
-    # By preset and robot, what differs from `presets`.
-    by_robot: Mapping[str, Mapping[str, dict[str, Any]]] = field(default_factory=dict)
+    # By preset and robot, what is otherwise in the method's own group.
+    by_robot: Mapping[str, Mapping[str, Mapping[str, Any]]]
 
     def preset(self, name: str, robot: str) -> RunConfig:
         """The preset of that name, with what a robot needs otherwise."""
-        return overlay(self.presets[name], self.by_robot.get(name, {}).get(robot, {}))
+        own = self.by_robot.get(name, {}).get(robot, {})
+        group = self.config.method
+        return overlay(self.presets[name], {f"{group}.{key}": own[key] for key in own})
 
     def make(self, task_set: TaskSet, config: RunConfig, seed: np.random.SeedSequence) -> Algorithm:
         """The method before its first round; every random draw follows from `seed`."""
@@ -42,13 +44,20 @@ class Method:
         return made
 
 
+_ON_SAC = {"fast": {"ant": of_ants("sac")}}
+_ON_CROSSQ = {"fast": {"ant": of_ants("crossq")}}
+
 METHODS: dict[str, Method] = {
     "mcat": Method("MCAT", MetaTrainConfig, PRESETS, "mcat:MCAT", BY_ROBOT),
-    "pearl": Method("PEARL", configs.PEARLRun, presets.PEARL, "methods.pearl:PEARL"),
-    "mql": Method("MQL", configs.MQLRun, presets.MQL, "methods.mql:MQL"),
-    "distral": Method("Distral", configs.DistralRun, presets.DISTRAL, "methods.distral:Distral"),
-    "hipbmdp": Method("HiP-BMDP", configs.HiPBMDPRun, presets.HIPBMDP, "methods.hipbmdp:HiPBMDP"),
-    "pcgrad": Method("PCGrad", configs.PCGradRun, presets.PCGRAD, "methods.pcgrad:PCGrad"),
+    "pearl": Method("PEARL", configs.PEARLRun, presets.PEARL, "methods.pearl:PEARL", _ON_SAC),
+    "mql": Method("MQL", configs.MQLRun, presets.MQL, "methods.mql:MQL", _ON_CROSSQ),
+    "distral": Method(
+        "Distral", configs.DistralRun, presets.DISTRAL, "methods.distral:Distral", _ON_SAC
+    ),
+    "hipbmdp": Method(
+        "HiP-BMDP", configs.HiPBMDPRun, presets.HIPBMDP, "methods.hipbmdp:HiPBMDP", _ON_SAC
+    ),
+    "pcgrad": Method("PCGrad", configs.PCGradRun, presets.PCGRAD, "methods.pcgrad:PCGrad", _ON_SAC),
 }
 
 
