@@ -309,11 +309,15 @@ def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
         own = run.config[run.config.get("method", "mcat")]
         assert own["credit"]["kind"] == "auto"
         assert (own["learn_while_acting"], own["scale_rewards"]) == (True, True)
-        assert (own["start_steps"], own["updates_per_step"], own["imitate"]) == (10_000, 3, False)
+        ants = run.config["family"] == "ant-cripple"
+        updates = 2 if ants else 3
+        assert (own["start_steps"], own["updates_per_step"]) == (10_000, updates)
+        assert not own["imitate"]
         learner = own["crossq" if "crossq" in own else "sac"]
         assert learner["deployed_share"] == 0.15
         # PEARL's rewards are five times as large
-        assert learner["huber_delta"] == 10 * learner.get("reward_scale", 1)
+        bound = None if ants else 10 * learner.get("reward_scale", 1)
+        assert learner["huber_delta"] == bound
         assert run.config["episode_lengths"] == [100, 500]
 
 
