@@ -79,10 +79,10 @@ _ALL = (
           Task("ant", cripple=0), Task("ant", cripple=3), "Table 1"),
     _pair("cylinder-mug", "Meta-World cylinder → mug", ("robot", "gripper"),
           Task("push"), Task("coffee-push", gripper=0.1),
-          "Table 1; source policy: scripted sweep-into (docs/metaworld.md says why)"),
+          "Table 1; source policy: scripted:sweep-high (docs/metaworld.md says why)"),
     _pair("cylinder-cube", "Meta-World cylinder → cube", ("robot", "gripper"),
           Task("push"), Task("sweep-into", gripper=0.1),
-          "Table 1; source policy: scripted push"),
+          "Table 1; source policy: scripted:push"),
     Family(
         name="ant-control-cost",
         title="Ant dead leg 0 → 3 with control cost",

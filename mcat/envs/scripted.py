@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,22 @@ from mcat.types import PolicyFunction
 SCRIPTED = tuple(name for name, robot in ROBOTS.items() if robot.suite == "metaworld")
 """Robots for which there is a script."""
 
-SOURCE_POLICY = {"sweep-into": "push", "coffee-push": "sweep-into"}
-"""Target robot → scripted policy that acts in the source task "push" when transferring to it
-(docs/decisions.md#which-script-is-the-source-policy).
 
-The push policy cannot serve for the mug: it heads for the goal only once the hand is within 4 cm
-of the object's height, the mug's origin is at the table, and the hand stops 5 cm above it.
-"""
+class Script(NamedTuple):
+    """A script of Meta-World, and how much higher than it is the object is shown to it."""
+
+    robot: str
+    raised: float = 0.0  # m
+
+
+SCRIPTS = {name: Script(name) for name in SCRIPTED} | {"sweep-high": Script("sweep-into", 0.01)}
+"""Scripted policies by name: each robot's own, and sweep-into for objects whose origin is at
+their foot: it heads for the goal once the hand is within 4 cm of the height it aims at, and on the
+mug the hand rests 3.8 to 4.2 cm above that (docs/metaworld.md#which-source-policy)."""
+
+SOURCE_POLICY = {"sweep-into": "push", "coffee-push": "sweep-high"}
+"""Target robot → scripted policy that acts in the source task "push" when transferring to it
+(docs/decisions.md#which-script-is-the-source-policy)."""
 
 
 class _HasRobot(Protocol):
@@ -34,31 +43,33 @@ def scripted_policy(task: str | _HasRobot, goal: Sequence[float] | None = None) 
     """Meta-World's hand-written policy for a task.
 
     Args:
-        task: A Meta-World robot such as "push", or a `Task` of one.
+        task: A Meta-World robot such as "push", a `Task` of one, or another name in `SCRIPTS`.
         goal: Aim here rather than at the goal in the observations.
 
     Returns:
         A stateless policy `(n, 14) -> (n, 4)`, `(n, 3) -> (n, 3)` for "reach-hand", clipped to ±1.
     """
     name = task if isinstance(task, str) else task.robot
-    if name not in SCRIPTED:
-        raise unknown("scripted policy", name, SCRIPTED)
+    if name not in SCRIPTS:
+        raise unknown("scripted policy", name, SCRIPTS)
+    robot, raised = SCRIPTS[name]
     aim = None if goal is None else np.asarray(goal, dtype=np.float64)
     if aim is not None and aim.shape != (3,):
         raise UsageError(f"goal takes 3 numbers, got {goal!r}")
-    seen, moved = ROBOTS[name].observation_size, ROBOTS[name].action_size
+    seen, moved = ROBOTS[robot].observation_size, ROBOTS[robot].action_size
     if aim is None and seen == 3:
         raise UsageError(f"{name} does not see its goal: give the task one, as --goal x,y,z")
 
     from metaworld.policies import ENV_POLICY_MAP  # takes a second to import
 
     scripts: dict[str, Any] = ENV_POLICY_MAP
-    script = scripts[f"{name.removesuffix('-hand')}-v3"]()
+    script = scripts[f"{robot.removesuffix('-hand')}-v3"]()
 
     def act(observations: NDArray[Any]) -> NDArray[np.float32]:
         full = np.zeros((len(observations), 39))  # the rest is never read by these seven
         seen_first = min(seen, 11)  # the goal is Meta-World's last
         full[:, :seen_first] = observations[:, :seen_first]
+        full[:, 6] += raised
         full[:, 36:] = observations[:, 11:] if aim is None else aim
         with warnings.catch_warnings():  # one per batch: it warns of each action that we clip
             warnings.simplefilter("ignore")

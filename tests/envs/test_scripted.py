@@ -138,6 +138,25 @@ def test_only_the_gripper_makes_push_fail_on_the_cube(sims: dict[str, Manipulati
     assert scores.min() > 0.0
 
 
+def test_the_source_policy_of_the_mug_moves_it_with_stock_fingers(
+    sims: dict[str, Manipulation],
+) -> None:
+    """What a faithful translation of lighter fingers gives back; sweep-into rarely sets off."""
+    high, plain = (
+        returns(sims["coffee-push"], scripted_policy(name), 6, np.random.default_rng(0))
+        for name in ("sweep-high", "sweep-into")
+    )
+    assert high.min() > 350.0
+    assert plain.mean() < 250.0
+
+
+def test_the_high_script_is_shown_its_object_higher() -> None:
+    states = np.random.default_rng(0).uniform(-0.2, 0.2, (50, 14))
+    raised = states + 0.01 * (np.arange(14) == 6)
+    expected = scripted_policy("sweep-into")(raised)
+    np.testing.assert_array_equal(scripted_policy("sweep-high")(states), expected)
+
+
 @pytest.mark.parametrize("robot", TARGETS)
 def test_source_policy_can_be_translated(robot: str) -> None:
     """The reason for `SOURCE_POLICY`: softer closing alone must be able to solve the target."""

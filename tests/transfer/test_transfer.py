@@ -295,7 +295,7 @@ def test_workers_and_watching_change_nothing():
     [
         (Task("halfcheetah"), Task("halfcheetah", armature=0.5), "good"),
         (Task("push"), Task("sweep-into", gripper=0.1), "scripted:push"),
-        (Task("push"), Task("coffee-push", gripper=0.1), "scripted:sweep-into"),
+        (Task("push"), Task("coffee-push", gripper=0.1), "scripted:sweep-high"),
         (Task("reach"), Task("reach", goal=(0.1, 0.8, 0.2)), "scripted"),
         (Task("soccer"), None, "scripted"),
     ],

@@ -10,7 +10,7 @@ import numpy as np
 from mcat.agents.policies.foreign.own_code import load_code
 from mcat.agents.runs.record import policy_file
 from mcat.envs.robots import ROBOTS
-from mcat.envs.scripted import SCRIPTED, SOURCE_POLICY, scripted_policy
+from mcat.envs.scripted import SCRIPTS, SOURCE_POLICY, scripted_policy
 from mcat.envs.tasks import Task
 from mcat.errors import UsageError, no_name_or_file, unknown
 from mcat.own_code import names_code, require_module
@@ -111,9 +111,10 @@ def require_policy(name: str, task: Task) -> None:
     if kind == "scripted":
         if other and not task.on_table:
             raise UsageError(f"policy {name} is for Meta-World and does not fit {task.label()}")
-        if (other or task.robot) not in SCRIPTED:
-            raise unknown("scripted policy", other or task.robot, SCRIPTED)
-        if ROBOTS[other or task.robot].action_size != task.spec.action_size:
+        script = other or task.robot
+        if script not in SCRIPTS:
+            raise unknown("scripted policy", script, SCRIPTS)
+        if ROBOTS[SCRIPTS[script].robot].action_size != task.spec.action_size:
             raise UsageError(f"policy {name} does not fit {task.label()}: other states and actions")
 
 
@@ -254,10 +255,10 @@ def find_outside_policy(
     return policy
 
 
-def _scripted(robot: str, task: Task) -> PolicyFunction:
+def _scripted(script: str, task: Task) -> PolicyFunction:
     # It aims at its own task's goal, not at one that it reads: also when it acts on another task.
-    goal = None if robot else task.params.get("goal")
-    return scripted_policy(robot or task, goal if isinstance(goal, tuple) else None)
+    goal = None if script else task.params.get("goal")
+    return scripted_policy(script or task, goal if isinstance(goal, tuple) else None)
 
 
 def _made_for(policy: object) -> str:
