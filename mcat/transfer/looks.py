@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 
-from mcat.agents.evaluation import Trial, first_start, run_episodes
+from mcat.agents.evaluation import Evaluator, first_start
 from mcat.envs.tasks import Task
 from mcat.transfer.config import TransferConfig
-from mcat.transfer.result import TRANSFERRED
 from mcat.translator import TransferredPolicy, Translator
 from mcat.types import PolicyFunction
 
@@ -21,20 +20,15 @@ class Looks:
     def __init__(
         self, policy: PolicyFunction, target: Task, config: TransferConfig, workers: int
     ) -> None:
-        self.policy, self.target, self.config, self.workers = policy, target, config, workers
+        self.policy = policy
+        start = first_start(config.seed)
+        self._evaluator = Evaluator(target, config.episodes, start, workers)
         self.means: list[float] = []
         self.seconds = 0.0
 
     def __call__(self, epoch: int, translator: Translator) -> None:
         """Look at the translator as it is."""
         start = time.perf_counter()
-        transferred = TransferredPolicy(self.policy, translator)
-        (returns,), _ = run_episodes(
-            [Trial(TRANSFERRED, transferred, self.target)],
-            episodes=self.config.episodes,
-            seed=first_start(self.config.seed),
-            workers=self.workers,
-            quiet=True,
-        )
-        self.means.append(returns.mean)
+        returns = self._evaluator.returns(TransferredPolicy(self.policy, translator))
+        self.means.append(float(returns.mean()))
         self.seconds += time.perf_counter() - start
