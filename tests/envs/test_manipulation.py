@@ -6,7 +6,6 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -220,13 +219,11 @@ def test_what_one_simulation_changes_is_new_in_the_next(name: str) -> None:
     used = Manipulation(name, gripper=0.1)
     used.reset(np.random.default_rng(3))
     used.model.body_mass[:] *= 2.0
-    stock = ALL_V3_ENVIRONMENTS[f"{name}-v3"]()
-    fresh = Manipulation(name)
-    assert changed_fields(stock.model, fresh.model) == set()
-    assert changed_fields(stock.data, fresh.data) == set()
+    stock = ALL_V3_ENVIRONMENTS[f"{name}-v3"]().model
+    assert changed_fields(stock, Manipulation(name).model) == set()
 
 
-def changed_fields(one: Any, other: Any) -> set[str]:
+def changed_fields(one: mujoco.MjModel, other: mujoco.MjModel) -> set[str]:
     fields = [name for name in dir(one) if isinstance(getattr(one, name), np.ndarray)]
     return {
         f for f in fields if not np.array_equal(getattr(one, f), getattr(other, f), equal_nan=True)
