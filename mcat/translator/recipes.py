@@ -102,7 +102,13 @@ _SHORT_CONTEXT = ContextConfig(
 )
 
 RECIPES = {
-    "cpu": Recipe(),
+    # docs/decisions.md#several-networks-for-f-and-a-short-training-of-h
+    "cpu": Recipe(
+        context=ContextConfig(members=3),
+        action=ActionConfig(steps=600),
+        many_context=ContextConfig(),
+        many_action=ActionConfig(),
+    ),
     "paper": Recipe(
         context=PRINTED_CONTEXT,
         action=PRINTED_ACTION,
@@ -130,7 +136,8 @@ RECIPES = {
     ),
     "quick": Recipe(
         context=ContextConfig(max_steps=1500),
-        action=ActionConfig(steps=1000),
+        action=ActionConfig(steps=300),
+        many_action=ActionConfig(steps=1000),
         state=StateConfig(context=ContextConfig(max_steps=1500), steps=1000),
         cycle=CycleConfig(forward_steps=1500, steps=1500),
         cycle_spaces=SpacesCycleConfig(forward_steps=1000, turn_steps=200),
