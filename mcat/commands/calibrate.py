@@ -16,7 +16,7 @@ from mcat.commands.tables import print_table
     cls=Explained,
     examples=(
         "mcat calibrate a-to-b a-to-c b-to-c",
-        "mcat reproduce pairs && mcat calibrate runs/reproduce --out results",
+        "mcat calibrate results/calibration.json runs/reproduce --out results   # adds to a page",
     ),
 )
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True,
@@ -27,7 +27,8 @@ def calibrate(folders: tuple[Path, ...], out: Path, as_json: bool) -> None:
     """Ask whether estimates of trust came true: estimate against measured gain.
 
     Takes folders of mcat translate, or folders with such in them (the --work of mcat reproduce),
-    and writes the rank correlation, what followed each grade, and a picture.
+    and writes the rank correlation, what followed each grade, and a picture. The calibration.json
+    of an earlier page counts too; of one pair, preset and seed, what is named last.
     """
     from mcat.reports.calibration.cases import agreement, calibration_json, read_cases
     from mcat.reports.calibration.page import headline, outcome_rows, write_calibration

@@ -8,14 +8,14 @@ machine, so that machines with other rewards can be set side by side.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mcat.config import to_json
+from mcat.config import as_type, to_json
 from mcat.errors import DataError, MissingInputError
 from mcat.reports.sections import difference
 from mcat.safe_io import read_json
@@ -49,6 +49,11 @@ class Case:
     commit: str  # the code that made it
 
     @property
+    def transfer(self) -> tuple[str, str, int]:
+        """By what it is known on a page."""
+        return self.pair, self.preset, self.seed
+
+    @property
     def outcome(self) -> Outcome:
         """Whether it helped; a difference counts from twice its error on."""
         if not abs(self.gain) > 2 * self.error:
@@ -78,6 +83,9 @@ class Case:
         )
 
 
+_FIELDS = tuple(field.name for field in fields(Case))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
     """How well the estimates order the outcomes."""
@@ -88,15 +96,39 @@ class Agreement:
     pairs: int  # how many different pairs of machines there are
 
 
-def read_cases(folders: Sequence[Path]) -> tuple[list[Case], int]:
-    """The cases among all results in these folders, and how many results had to be left out.
+def read_cases(sources: Sequence[Path]) -> tuple[list[Case], int]:
+    """The cases in these folders and earlier pages, and how many results had to be left out.
+
+    What a page says of a pair, preset and seed does not count where a folder has them too.
+
+    Args:
+        sources: Folders with results of `mcat translate`, or `calibration.json` of earlier pages.
 
     Raises:
-        MissingInputError: if one of the folders is not there.
-        DataError: if there is no case in any of them.
+        MissingInputError: if one of them is not there.
+        DataError: if there is no case in any of them, or a file is no such page.
     """
+    pages = [source for source in sources if source.is_file()]
+    measured, others = _measured([source for source in sources if source not in pages])
+    known = {case.transfer for case in measured}
+    told = {case.transfer: case for page in pages for case in _recorded(page)}
+    cases = [case for case in told.values() if case.transfer not in known] + measured
+    if not cases:
+        raise DataError(
+            f"{sources[0]}: no transfer with an estimate of trust and returns in it: make some by"
+            " mcat translate (one pair, --method ours, no --map, --episodes above 0)"
+        )
+    return cases, others
+
+
+def _measured(folders: Sequence[Path]) -> tuple[list[Case], int]:
+    for folder in folders:
+        if not folder.is_dir():
+            raise MissingInputError(f"{folder} is no folder and no calibration.json")
     cases, others = [], 0
-    for path in _result_files(folders):
+    for path in sorted(
+        {path.resolve() for folder in folders for path in folder.rglob(RESULT_FILE)}
+    ):
         try:
             case = Case.of(TransferResult.from_json(read_json(path)))
         except DataError:  # of another command
@@ -105,19 +137,16 @@ def read_cases(folders: Sequence[Path]) -> tuple[list[Case], int]:
             others += 1
         else:
             cases.append(case)
-    if not cases:
-        raise DataError(
-            f"{folders[0]}: no transfer with an estimate of trust and returns in it: make some by"
-            " mcat translate (one pair, --method ours, no --map, --episodes above 0)"
-        )
     return cases, others
 
 
-def _result_files(folders: Sequence[Path]) -> list[Path]:
-    for folder in folders:
-        if not folder.is_dir():
-            raise MissingInputError(f"{folder} is no folder")
-    return sorted({path.resolve() for folder in folders for path in folder.rglob(RESULT_FILE)})
+def _recorded(page: Path) -> list[Case]:
+    """What `calibration_json` kept."""
+    try:
+        rows = [{name: row[name] for name in _FIELDS} for row in read_json(page)["cases"]]
+        return [as_type(Case, row) for row in rows]
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(f"{page} is no calibration.json of mcat calibrate") from error
 
 
 def agreement(cases: Sequence[Case]) -> Agreement:

@@ -8,6 +8,7 @@ import pytest
 
 from mcat.agents.returns import Returns
 from mcat.cli import run
+from mcat.errors import DataError
 from mcat.reports.calibration.cases import (
     FEWEST,
     Case,
@@ -133,6 +134,20 @@ def test_a_page_is_written_of_all_results_in_a_folder(work, tmp_path, capsys):
     assert "Rank correlation 1.00" in page
     assert "| +36 | +5.0 ± 0.0 |" in page
     assert write_calibration(read_cases([work])[0], out)  # again, over the old ones
+
+
+def test_an_earlier_page_counts_where_no_folder_has_the_transfer(work, tmp_path):
+    page = tmp_path / "page" / "calibration.json"
+    first, *_ = measured = read_cases([work])[0]
+    old = [replace(first, gain=9.0), replace(CASE, pair="only → here")]
+    write_calibration(old, page.parent)
+    found, others = read_cases([page, work])
+    assert found == [old[1], *measured]
+    assert others == 2
+    assert read_cases([page])[0] == old
+    page.write_text('{"cases": [{"pair": "a"}]}')
+    with pytest.raises(DataError, match=r"calibration\.json is no calibration\.json of mcat"):
+        read_cases([page, work])
 
 
 def test_what_cannot_be_calibrated_is_told(tmp_path, capsys):
