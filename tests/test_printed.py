@@ -27,6 +27,7 @@ PAIR = {
     "context.forward_hidden": [200] * 4,
     "context.forward_activation": "relu",
     "context.members": 1,  # F is one network
+    "context.recent_actions": False,  # 3.2: F takes state, action and context
     "context.recent": 0,  # 3.2: F takes state, action and context
     "context.shared_only": False,  # the same
     "context.learning_rate": 1e-3,
@@ -41,6 +42,7 @@ PAIR = {
     "action.loss": "nll",  # Eq. 3
     "action.weighed": False,  # the same
     "action.proximity": 0.0,  # "simply L_trans"
+    "action.horizon": 1,  # Eq. 3: the next state
     "action.residual": False,  # H makes an action (3.3)
     "action.batch_size": 1024,
     "action.steps": 30 * 3000,  # "30 epochs, each epoch with 3,000 steps"

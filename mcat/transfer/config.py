@@ -90,6 +90,9 @@ class TransferConfig:
         not_negative = ("best_of", "episodes", "seed")
         require_ranges(self, not_negative=not_negative, at_least_1=["threads"])
         require_bearable(self.to_json())
+        pairs_only = self.recipe.context.recent_actions or self.recipe.action.horizon > 1
+        if self.tasks and pairs_only:
+            raise UsageError("recent_actions and a horizon beyond 1 take a pair: give --src, --tgt")
         if self.recipe.action.reward_aware != self.reward_aware:
             raise UsageError("recipe.action.reward_aware is not set by itself: use --reward-aware")
 

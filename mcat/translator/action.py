@@ -15,14 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError
+from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
 from mcat.translator.configs import ActionConfig, Loss
 from mcat.translator.context import ContextModel
 from mcat.translator.networks import clip, ends_epoch, mlp, optimise, seeded, zero_last_layer
 from mcat.translator.report import FitReport
 from mcat.translator.reward import RewardModel
-from mcat.translator.windows import Windows, sample_windows
+from mcat.translator.rollout import sample_segments
+from mcat.translator.windows import Windows, sample_windows, translated_past
 
 
 class ActionTranslator(nn.Module):
@@ -105,6 +106,8 @@ class ActionTraining:
         sizes = sources[0].episodes.observation_size, sources[0].episodes.action_size
         with seeded(self.rng):
             conditioned = sum(len(source.targets) for source in sources) > 1
+            if conditioned and config.horizon > 1:
+                raise UsageError("a horizon beyond 1 is of a pair, not of several machines")
             self.network = ActionTranslator(
                 *sizes, config, model.config.context_size if conditioned else 0
             )
@@ -146,9 +149,9 @@ class ActionTraining:
                     continue
                 if not torch.isfinite(loss):
                     raise DivergedError(f"the translation loss became {loss.item()} at step {step}")
+                now = [self.after_translation(test) for test in tests]
                 with torch.no_grad():
-                    new = [self.translate(test) for test in tests]
-                pairs = list(zip(tests, new, strict=True))
+                    pairs = [(test, self.translate(test)) for test in now]
                 left = float(np.mean([self.mismatch(t, a) for t, a in pairs]))
                 moved = float(np.mean([(a - t.rows.action).abs().mean() for t, a in pairs]))
                 report.numbers = {"untranslated": untranslated, "translated": left, "moved": moved}
@@ -160,7 +163,10 @@ class ActionTraining:
     def step(self) -> Tensor:
         """One step on H; returns the loss before it."""
         source = self.sources[int(self.rng.integers(len(self.sources)))]
-        loss = self.loss(self.sample(source, self.config.batch_size))
+        if self.config.horizon > 1:
+            loss = self._loss_of_segments(source)
+        else:
+            loss = self.loss(self.after_translation(self.sample(source, self.config.batch_size)))
         optimise(self.adam, loss)
         return loss.detach()
 
@@ -170,6 +176,26 @@ class ActionTraining:
         features = self.model.features
         targets = torch.from_numpy(self.rng.choice(np.asarray(source.targets), n))
         return TranslationBatch(rows, features[source.task].expand(n, -1), features[targets])
+
+    def after_translation(self, batch: TranslationBatch) -> TranslationBatch:
+        """The same if H had translated the steps before, too: so F finds it on the target."""
+        rows = batch.rows
+        past = translated_past(rows.past, rows.before, self._translated)
+        return batch._replace(rows=rows._replace(past=past))
+
+    def _translated(self, obs: Tensor, action: Tensor) -> Tensor:
+        new: Tensor = self.network(self.network.seen(self.model, obs), action)
+        return new
+
+    def _loss_of_segments(self, source: SourceTargets) -> Tensor:
+        """L_trans at the end of several steps of F in a row, and the cost on the way."""
+        config, model = self.config, self.model
+        segments = sample_segments(
+            source.episodes, model.config, self.rng, config.batch_size, config.horizon
+        )
+        feature = model.features[source.targets[0]]
+        missed, left = segments.follow(model, self._translated, feature)
+        return (missed @ self.weights).mean() + config.proximity * left
 
     def translate(self, batch: TranslationBatch) -> Tensor:
         """The actions into which H translates those of `batch`."""

@@ -28,6 +28,9 @@ class ContextConfig:
         all_future: Predict all M of them, as printed; else one drawn at random per row, which has
             the same expected gradient at an M-th of the cost.
         recent: Last steps whose state changes F sees directly; 0 as printed.
+        recent_actions: F sees the actions of these steps too, half of whose effect may be still to
+            come. Of a pair only: several machines could be told apart by them. Asked about the
+            source, F gets those into which H would have translated them.
         shared_only: Hide from F and H the dimensions of the state in which machines never meet;
             False as printed.
         context_size: Numbers in a context z.
@@ -64,6 +67,7 @@ class ContextConfig:
     future: int = 10
     all_future: bool = False
     recent: int = 3
+    recent_actions: bool = False
     shared_only: bool = True
     context_size: int = 10
     encoder_hidden: tuple[int, ...] = (256, 128, 64)
@@ -106,6 +110,8 @@ class ContextConfig:
         )  # fmt: skip
         if not 0 <= self.recent <= self.history:
             raise UsageError(f"recent must be 0 to {self.history} (history), not {self.recent}")
+        if self.recent_actions and not self.recent:
+            raise UsageError("recent_actions are those of the recent steps: set recent too")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +126,8 @@ class ActionConfig:
             F is confidently wrong (docs/decisions.md#the-loss-of-h).
         weighed: Dimensions of the state count by how far actions can move them, as no action can
             mend the others; else all that move count alike, as printed.
+        horizon: Steps of F in a row after which the target shall be where the source was, of a
+            pair; 1 as printed. More of them find what a single step is too short to show.
         reward_aware: Also ask that the reward stays what it was (L_trans,r).
         state_weight: λ, what L_trans weighs against the reward's error when reward_aware.
         embedding: Width to which H embeds state, action and each context before it joins them.
@@ -137,6 +145,7 @@ class ActionConfig:
     proximity: float = 0.3
     loss: Loss = "l1"
     weighed: bool = True
+    horizon: int = 1
     reward_aware: bool = False
     state_weight: float = 10.0
     embedding: int = 128
@@ -150,12 +159,14 @@ class ActionConfig:
 
     def __post_init__(self) -> None:
         require_ranges(
-            self, at_least_1=["steps", "batch_size", "embedding", "fresh_starts"],
+            self, at_least_1=["steps", "batch_size", "embedding", "fresh_starts", "horizon"],
             positive=["learning_rate"], not_negative=["proximity", "state_weight"],
             layers=["hidden"],
         )  # fmt: skip
         if self.loss not in get_args(Loss):
             raise unknown("transfer loss", self.loss, get_args(Loss))
+        if self.horizon > 1 and (self.reward_aware or self.loss == "nll"):
+            raise UsageError("a horizon beyond 1 goes with loss l1 and without reward_aware")
         if self.rates and not min(self.rates) > 0:
             raise UsageError(f"rates must be positive, not {min(self.rates)}")
 
@@ -218,6 +229,8 @@ class StateConfig:
                           "state_proximity", "action_proximity", "steps"],
             share=["held"], layers=["hidden"],
         )  # fmt: skip
+        if self.context.recent_actions:
+            raise UsageError("recent_actions is of machines with equal spaces, not of state maps")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mcat.datasets.views import Episodes
-from mcat.errors import DivergedError
+from mcat.errors import DivergedError, UsageError
 from mcat.progress import Progress
 from mcat.translator.configs import ContextConfig, Hinge
 from mcat.translator.networks import Normaliser, mlp, optimise, seeded
@@ -59,7 +59,8 @@ class ContextModel(nn.Module):
             config.context_size,
             config.encoder_activation,
         )
-        self.input_size = step + config.recent * obs_size + config.context_size
+        seen = step if config.recent_actions else obs_size
+        self.input_size = step + config.recent * seen + config.context_size
         self.dynamics, *others = (
             mlp(self.input_size, config.forward_hidden, 2 * obs_size, config.forward_activation)
             for _ in range(config.members)
@@ -91,8 +92,12 @@ class ContextModel(nn.Module):
 
     def inputs(self, obs: Tensor, action: Tensor, past: Tensor, context: Tensor) -> Tensor:
         """What F sees, scaled and side by side."""
-        moved = (self._scaled(past) * self.shared).flatten(1)
-        return torch.cat((self.scaled(obs), self.act_scale(action), context, moved), dim=1)
+        size = len(self.shared)
+        moved = (self._scaled(past[..., :size]) * self.shared).flatten(1)
+        inputs = [self.scaled(obs), self.act_scale(action), context, moved]
+        if self.config.recent_actions:
+            inputs.append(self.act_scale(past[..., size:]).flatten(1))
+        return torch.cat(inputs, dim=1)
 
     def scaled(self, obs: Tensor) -> Tensor:
         """States as networks see them."""
@@ -184,6 +189,8 @@ def train_context(
         The model and how it got there; errors are mean |mean - change| in units of the spread of
         each dimension.
     """
+    if config.recent_actions and len(tasks) > 1:
+        raise UsageError("recent_actions is of one machine: several could be told apart by them")
     rng = np.random.default_rng(seed)
     splits = [split_episodes(task, rng) if config.hold_out else (task, task) for task in tasks]
     training, held_out = [s[0] for s in splits], [s[1] for s in splits]

@@ -28,12 +28,13 @@ from torch import Tensor
 
 from mcat.datasets.checks import CONSTANT
 from mcat.datasets.views import Episodes
+from mcat.translator.configs import ContextConfig
 from mcat.translator.context import ContextModel, train_context
 from mcat.translator.fit import LearnedTranslator
 from mcat.translator.grade import FAR, Trust
 from mcat.translator.limits import require_actions
 from mcat.translator.networks import optimise
-from mcat.translator.windows import past_of, split_episodes
+from mcat.translator.windows import recent_steps, split_episodes, translated_past
 from mcat.types import PolicyFunction
 
 ROWS, SEARCH_STEPS, SEARCH_RATE = 1024, 150, 0.03
@@ -47,14 +48,15 @@ class _Rows(NamedTuple):
     action: Tensor
     change: Tensor
     past: Tensor
+    before: Tensor | None
 
     @classmethod
-    def of(cls, task: Episodes, recent: int) -> _Rows:
+    def of(cls, task: Episodes, config: ContextConfig) -> _Rows:
         steps = np.unique(np.linspace(0, len(task) - 1, ROWS).astype(np.int64))
         rows = task.transitions(steps)
         obs, after = (torch.from_numpy(x) for x in (rows.observations, rows.next_observations))
-        return cls(obs, torch.from_numpy(rows.actions), after - obs,
-                   past_of(task, steps, recent)[0])  # fmt: skip
+        past = recent_steps(task, steps, config)
+        return cls(obs, torch.from_numpy(rows.actions), after - obs, *past)
 
 
 class _Models(NamedTuple):
@@ -100,7 +102,7 @@ def estimate_trust(
     models = _train(translator.model, known, source, target, seed, quiet)
     # On the target each model is tried on what it has not seen itself.
     tests = [split_episodes(target, np.random.default_rng(seed + k))[1] for k in range(2)]
-    rows, *target_rows = (_Rows.of(log, translator.model.config.recent) for log in (unseen, *tests))
+    rows, *target_rows = (_Rows.of(log, translator.model.config) for log in (unseen, *tests))
     action = rows.action
     if policy is not None:
         action = torch.from_numpy(require_actions(policy(rows.obs.numpy()), *action.shape))
@@ -111,13 +113,13 @@ def estimate_trust(
         other = sum(models.change(home, rows, elsewhere) for home in models.homes) / 2
         effect = float(_squares(goal - other).mean() / 2) + 1e-12
         translated = translator.translate_tensors(rows.obs, action)
-    best = _search(models, rows, translated, goal)
+        past = translated_past(rows.past, rows.before, translator.translate_tensors)
+    moved = rows._replace(past=past)
+    best = _search(models, moved, translated, goal)
+    tried = (("as is", rows, action), ("moved", moved, translated), ("best", moved, best))
     with torch.no_grad():
         off, by_judge = (
-            {
-                name: models.change(model, rows, chosen) - goal
-                for name, chosen in (("as is", action), ("moved", translated), ("best", best))
-            }
+            {name: models.change(model, where, chosen) - goal for name, where, chosen in tried}
             for model in (models.fitted, models.judge)
         )
         errors = [

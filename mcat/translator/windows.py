@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,10 +28,12 @@ class Windows(NamedTuple):
     action: Tensor  # (n, A)
     change: Tensor  # (n, S), next state minus state
     reward: Tensor  # (n,)
-    past: Tensor  # (n, recent, S), how the state moved before it
+    past: Tensor  # (n, recent, S), how the state moved before it; with `recent_actions`
+    # (n, recent, S + A), and what was done
     context_past: tuple[Tensor, Tensor]  # (w, K, S) and (w, K, A), moves and actions before an
     # earlier step of the episode
     window: Tensor  # (n,), which of the w is the transition's
+    before: Tensor | None = None  # (n, recent, S), in which states; None without `recent_actions`
 
 
 def sample_windows(
@@ -52,15 +54,45 @@ def sample_windows(
         steps = steps[windows, ahead]
     rows = task.transitions(steps)
     obs = torch.from_numpy(rows.observations)
+    past, before = recent_steps(task, steps, config)
     return Windows(
         obs=obs,
         action=torch.from_numpy(rows.actions),
         change=torch.from_numpy(rows.next_observations) - obs,
         reward=torch.from_numpy(rows.rewards),
-        past=past_of(task, steps, config.recent)[0],
+        past=past,
         context_past=past_of(task, starts, config.history),
         window=torch.from_numpy(windows),
+        before=before,
     )
+
+
+def recent_steps(
+    task: Episodes, steps: NDArray[np.int64], config: ContextConfig
+) -> tuple[Tensor, Tensor | None]:
+    """What F is told of the steps before each of `steps`, and in which states they were."""
+    if not config.recent_actions:
+        return past_of(task, steps, config.recent)[0], None
+    names = ("next_observations", "observations", "actions")
+    after, before, done = (
+        torch.from_numpy(column.astype(np.float32, copy=False))
+        for column in task.past(steps, config.recent, names)
+    )
+    return torch.cat((after - before, done), dim=2), before
+
+
+@torch.no_grad()
+def translated_past(
+    past: Tensor, before: Tensor | None, translate: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """The same past with what `translate` makes of the actions in it, if it has any."""
+    if before is None:
+        return past
+    size = before.shape[2]
+    moved, done = past[..., :size], past[..., size:]
+    new = translate(before.flatten(0, 1), done.flatten(0, 1)).view_as(done)
+    began = before.any(dim=2, keepdim=True)  # before an episode's start there are zeros
+    return torch.cat((moved, torch.where(began, new, done)), dim=2)
 
 
 def past_of(task: Episodes, steps: NDArray[np.int64], k: int) -> tuple[Tensor, Tensor]:

@@ -103,6 +103,11 @@ class MCATConfig:
                 "context.hold_out=false leaves nothing to tell whether F is good_enough: set that"
                 " to 0 too"
             )
+        if self.context.recent_actions or self.action.horizon > 1:
+            raise UsageError(
+                "context.recent_actions and action.horizon are of a pair of machines: leave them"
+                " off"
+            )
         if self.action.rates or self.action.fresh_starts > 1:
             raise UsageError(
                 "action.rates and action.fresh_starts are of a training with an end: here H has"
