@@ -26,7 +26,6 @@ PAIR = {
     "context.context_size": 10,
     "context.forward_hidden": [200] * 4,
     "context.forward_activation": "relu",
-    "context.members": 1,  # F is one network
     "context.recent_actions": False,  # 3.2: F takes state, action and context
     "context.recent": 0,  # 3.2: F takes state, action and context
     "context.shared_only": False,  # the same

@@ -22,7 +22,7 @@ from mcat.translator.context import ContextModel
 from mcat.translator.networks import clip, ends_epoch, mlp, optimise, seeded, zero_last_layer
 from mcat.translator.report import FitReport
 from mcat.translator.reward import RewardModel
-from mcat.translator.rollout import sample_segments
+from mcat.translator.rollout import sample_stretches
 from mcat.translator.windows import Windows, sample_windows, translated_past
 
 
@@ -164,7 +164,7 @@ class ActionTraining:
         """One step on H; returns the loss before it."""
         source = self.sources[int(self.rng.integers(len(self.sources)))]
         if self.config.horizon > 1:
-            loss = self._loss_of_segments(source)
+            loss = self._loss_of_stretches(source)
         else:
             loss = self.loss(self.after_translation(self.sample(source, self.config.batch_size)))
         optimise(self.adam, loss)
@@ -187,14 +187,14 @@ class ActionTraining:
         new: Tensor = self.network(self.network.seen(self.model, obs), action)
         return new
 
-    def _loss_of_segments(self, source: SourceTargets) -> Tensor:
+    def _loss_of_stretches(self, source: SourceTargets) -> Tensor:
         """L_trans at the end of several steps of F in a row, and the cost on the way."""
         config, model = self.config, self.model
-        segments = sample_segments(
+        stretches = sample_stretches(
             source.episodes, model.config, self.rng, config.batch_size, config.horizon
         )
         feature = model.features[source.targets[0]]
-        missed, left = segments.follow(model, self._translated, feature)
+        missed, left = stretches.follow(model, self._translated, feature)
         return (missed @ self.weights).mean() + config.proximity * left
 
     def translate(self, batch: TranslationBatch) -> Tensor:

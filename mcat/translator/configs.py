@@ -36,8 +36,6 @@ class ContextConfig:
         context_size: Numbers in a context z.
         encoder_hidden: Layer widths of C.
         forward_hidden: Layer widths of F.
-        members: Networks of F that learn side by side from different starts; what F says is their
-            mean. One as printed.
         encoder_activation: Activation of C's layers (docs/decisions.md#activations-of-c-and-f).
         forward_activation: Activation of F's layers.
         likelihood: "sum" is L_forw as printed, -log F added up over the M steps of a history;
@@ -72,7 +70,6 @@ class ContextConfig:
     context_size: int = 10
     encoder_hidden: tuple[int, ...] = (256, 128, 64)
     forward_hidden: tuple[int, ...] = (200, 200, 200, 200)
-    members: int = 1
     encoder_activation: Activation = "swish"
     forward_activation: Activation = "relu"
     likelihood: Likelihood = "mean"
@@ -103,7 +100,7 @@ class ContextConfig:
         require_ranges(
             self,
             at_least_1=["history", "future", "context_size", "batch_size", "max_steps",
-                        "evaluate_every", "members", "patience", "feature_samples"],
+                        "evaluate_every", "patience", "feature_samples"],
             positive=["learning_rate"],
             not_negative=["norm_penalty", "cut_below", "contrastive_weight", "margin", "evenness"],
             layers=["encoder_hidden", "forward_hidden"],

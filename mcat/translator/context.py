@@ -61,11 +61,9 @@ class ContextModel(nn.Module):
         )
         seen = step if config.recent_actions else obs_size
         self.input_size = step + config.recent * seen + config.context_size
-        self.dynamics, *others = (
-            mlp(self.input_size, config.forward_hidden, 2 * obs_size, config.forward_activation)
-            for _ in range(config.members)
+        self.dynamics = mlp(
+            self.input_size, config.forward_hidden, 2 * obs_size, config.forward_activation
         )
-        self.others = nn.ModuleList(others)  # files of before there were any name the first alone
         self.register_buffer("features", torch.zeros(tasks, config.context_size))
         self.register_buffer("shared", torch.ones(obs_size))
 
@@ -80,15 +78,8 @@ class ContextModel(nn.Module):
         self, obs: Tensor, action: Tensor, past: Tensor, context: Tensor
     ) -> tuple[Tensor, Tensor]:
         """F: mean and log variance `(n, S)` of the state's change, in normalised units."""
-        return mixture(self.predictions(obs, action, past, context))
-
-    def predictions(
-        self, obs: Tensor, action: Tensor, past: Tensor, context: Tensor
-    ) -> list[tuple[Tensor, Tensor]]:
-        """What each member of F says, as in `predict`."""
-        inputs = self.inputs(obs, action, past, context)
-        halves = (member(inputs).chunk(2, dim=1) for member in (self.dynamics, *self.others))
-        return [(mean, bounded_log_variance(raw)) for mean, raw in halves]
+        mean, raw = self.dynamics(self.inputs(obs, action, past, context)).chunk(2, dim=1)
+        return mean, bounded_log_variance(raw)
 
     def inputs(self, obs: Tensor, action: Tensor, past: Tensor, context: Tensor) -> Tensor:
         """What F sees, scaled and side by side."""
@@ -107,15 +98,6 @@ class ContextModel(nn.Module):
     def _scaled(self, changes: Tensor) -> Tensor:
         """Changes scaled but not shifted: the zeros before an episode's start stay zeros."""
         return changes / self.change_scale.std
-
-
-def mixture(members: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Mean and log variance of an even mixture of Gaussians, given those of its members."""
-    if len(members) == 1:
-        return members[0]
-    means, log_variances = (torch.stack(values) for values in zip(*members, strict=True))
-    variance = log_variances.exp().mean(dim=0) + means.var(dim=0, correction=0)
-    return means.mean(dim=0), variance.log()
 
 
 def bounded_log_variance(raw: Tensor) -> Tensor:
@@ -253,15 +235,15 @@ def joint_losses(
         batch = sample_windows(tasks[task], config, rng, config.batch_size)
         contexts.append(model.encode(batch.context_past))
         context = contexts[-1][batch.window]
+        mean, log_variance = model.predict(batch.obs, batch.action, batch.past, context)
         change = model.change_scale(batch.change)
-        for member in model.predictions(batch.obs, batch.action, batch.past, context):
-            loss = forward_loss(
-                *member,
-                change,
-                evenness=config.evenness,
-                histories=len(contexts[-1]) if config.likelihood == "sum" else None,
-            )
-            total = total + loss / config.members
+        total = total + forward_loss(
+            mean,
+            log_variance,
+            change,
+            evenness=config.evenness,
+            histories=len(contexts[-1]) if config.likelihood == "sum" else None,
+        )
     return total, contrastive_loss(*contexts, same=same, margin=config.margin, hinge=config.hinge)
 
 
@@ -278,8 +260,7 @@ def weighed_norms(model: ContextModel) -> Tensor:
     F's last layer counts as two, one for its mean and one for its variance.
     """
     total = torch.zeros(())
-    forward = ((member, 4, 2) for member in (model.dynamics, *model.others))
-    for network, last, parts in ((model.encoder, 3, 1), *forward):
+    for network, last, parts in ((model.encoder, 3, 1), (model.dynamics, 4, 2)):
         layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
         for number, layer in enumerate(layers, start=1):
             at_end = number == len(layers)

@@ -20,7 +20,6 @@ from mcat.translator.configs import ActionConfig, ContextConfig
 from mcat.translator.context import ContextModel, train_context
 from mcat.translator.limits import require_limits
 from mcat.translator.policy import EpochHook, Translator
-from mcat.translator.recipes import RECIPES
 from mcat.translator.report import FitReport
 from mcat.translator.reward import train_reward
 
@@ -129,8 +128,8 @@ def fit_pair(
         source: What a policy did on the machine where it is good; the better the policy, the
             better the translation of good actions.
         target: What happened on the changed machine, with as much variety as there is.
-        context: How C and F are trained; None for as in preset cpu.
-        action: How H is trained; None for the same.
+        context: How C and F are trained.
+        action: How H is trained.
         joint: Train C and F on both machines rather than on the target alone. F then knows the
             source's states, about which H asks it; but where a state gives away its machine (other
             objects, other goals) it answers for the source, and H learns nothing
@@ -143,8 +142,6 @@ def fit_pair(
     require_limits(source=source, target=target)
     tasks = [source, target] if joint else [target]
     sources = [SourceTargets(0, source, [len(tasks) - 1])]
-    usual = RECIPES["cpu"]
-    context, action = context or usual.context, action or usual.action
     return _fit(tasks, sources, context, action, seed, quiet, epochs, on_epoch)
 
 
@@ -164,8 +161,8 @@ def fit_many(
         tasks: Episodes of each machine.
         names: What `between` may call them, beside their numbers.
         pairs: Numbers of source and target to train H on; all, if missing.
-        context: How C and F are trained; None for as in preset cpu.
-        action: How H is trained; None for the same.
+        context: How C and F are trained.
+        action: How H is trained.
         seed: Equal seeds give equal translators.
         quiet: Show no progress.
     """
@@ -178,8 +175,6 @@ def fit_many(
     wanted = set(itertools.product(numbers, numbers) if pairs is None else pairs)
     sources = [SourceTargets(i, tasks[i], sorted(j for k, j in wanted if k == i)) for i in numbers]
     sources = [source for source in sources if source.targets]
-    usual = RECIPES["cpu"].of_many()
-    context, action = context or usual.context, action or usual.action
     translator = _fit(tasks, sources, context, action, seed, quiet)
     translator.names = tuple(names)
     return translator
@@ -188,13 +183,14 @@ def fit_many(
 def _fit(
     tasks: Sequence[Episodes],
     sources: Sequence[SourceTargets],
-    context: ContextConfig,
-    action: ActionConfig,
+    context: ContextConfig | None,
+    action: ActionConfig | None,
     seed: int,
     quiet: bool,
     epochs: int = 1,
     on_epoch: EpochHook | None = None,
 ) -> LearnedTranslator:
+    context, action = context or ContextConfig(), action or ActionConfig()
     if action.raw_states and context.shared_only:
         raise UsageError("raw_states shows H what shared_only hides from it: leave one of them off")
     require_same_spaces([*tasks, *(source.episodes for source in sources)])

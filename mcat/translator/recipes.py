@@ -102,13 +102,7 @@ _SHORT_CONTEXT = ContextConfig(
 )
 
 RECIPES = {
-    # docs/decisions.md#several-networks-for-f-and-a-short-training-of-h
-    "cpu": Recipe(
-        context=ContextConfig(members=3),
-        action=ActionConfig(steps=600),
-        many_context=ContextConfig(),
-        many_action=ActionConfig(),
-    ),
+    "cpu": Recipe(),
     "paper": Recipe(
         context=PRINTED_CONTEXT,
         action=PRINTED_ACTION,
@@ -136,8 +130,7 @@ RECIPES = {
     ),
     "quick": Recipe(
         context=ContextConfig(max_steps=1500),
-        action=ActionConfig(steps=300),
-        many_action=ActionConfig(steps=1000),
+        action=ActionConfig(steps=1000),
         state=StateConfig(context=ContextConfig(max_steps=1500), steps=1000),
         cycle=CycleConfig(forward_steps=1500, steps=1500),
         cycle_spaces=SpacesCycleConfig(forward_steps=1000, turn_steps=200),

@@ -21,7 +21,7 @@ from mcat.translator.context import ContextModel
 from mcat.translator.windows import recent_steps, translated_past
 
 
-class Segments(NamedTuple):
+class Stretches(NamedTuple):
     """Some consecutive steps of the source, n times."""
 
     obs: Tensor  # (n, S), where they begin
@@ -53,9 +53,9 @@ class Segments(NamedTuple):
         return (obs - self.reached).abs() / scale.std / steps, left
 
 
-def sample_segments(
+def sample_stretches(
     task: Episodes, config: ContextConfig, rng: np.random.Generator, n: int, steps: int
-) -> Segments:
+) -> Stretches:
     """Up to n segments of so many steps; those that an episode's end cuts short are left out.
 
     Raises:
@@ -70,7 +70,7 @@ def sample_segments(
         whole = np.asarray(inside.all(axis=1))
     rows = task.transitions(numbers[whole])
     past, before = recent_steps(task, starts[whole], config)
-    return Segments(
+    return Stretches(
         obs=torch.from_numpy(rows.observations[:, 0]),
         actions=torch.from_numpy(rows.actions),
         reached=torch.from_numpy(rows.next_observations[:, -1]),

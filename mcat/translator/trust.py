@@ -171,8 +171,7 @@ def _train(
     seed: int,
     quiet: bool,
 ) -> _Models:
-    half = max(1, fitted.config.max_steps // 2)
-    brief = replace(fitted.config, max_steps=half, hold_out=True, members=1)
+    brief = replace(fitted.config, max_steps=max(1, fitted.config.max_steps // 2), hold_out=True)
 
     def another(log: Episodes, other: Episodes, seed: int) -> ContextModel:
         return train_context([log], brief, asked_about=[other], seed=seed, quiet=quiet)[0]

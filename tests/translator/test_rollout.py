@@ -14,7 +14,7 @@ from mcat.translator import ActionConfig, ContextConfig, Translator, fit_many, f
 from mcat.translator import action as action_module
 from mcat.translator.configs import StateConfig
 from mcat.translator.context import ContextModel
-from mcat.translator.rollout import Segments, sample_segments
+from mcat.translator.rollout import Stretches, sample_stretches
 from mcat.translator.windows import recent_steps, sample_windows, translated_past
 from tests.translator.systems import ACTIONS, CHANGES, STATES, linear_system
 
@@ -87,7 +87,7 @@ def test_a_segment_followed_by_hand(monkeypatch):
         return action / 2.0, None
 
     monkeypatch.setattr(model, "predict", predict)
-    segment = Segments(
+    segment = Stretches(
         obs=torch.zeros(1, 2), actions=torch.ones(1, 4, 2), reached=torch.full((1, 2), 4.0),
         past=torch.full((1, 2, 4), 7.0), before=torch.ones(1, 2, 2),
     )  # fmt: skip
@@ -102,22 +102,22 @@ def test_gradients_reach_h_through_all_steps():
     store = linear_system(np.eye(ACTIONS), 1, 5)
     model = ContextModel(STATES, ACTIONS, 1, SMALL)
     weight = torch.ones((), requires_grad=True)
-    segments = sample_segments(store, SMALL, np.random.default_rng(0), 32, 5)
-    missed, _ = segments.follow(model, lambda obs, action: weight * action, torch.zeros(4))
+    stretches = sample_stretches(store, SMALL, np.random.default_rng(0), 32, 5)
+    missed, _ = stretches.follow(model, lambda obs, action: weight * action, torch.zeros(4))
     missed.sum().backward()
     assert weight.grad.abs() > 0
 
 
 def test_segments_stay_in_their_episode():
     store = lagging(1.0, 3, episodes=6, steps=7)
-    found = sample_segments(store, SMALL, np.random.default_rng(0), 200, 5)
+    found = sample_stretches(store, SMALL, np.random.default_rng(0), 200, 5)
     assert 0 < len(found.obs) < 200
     total = (found.actions + torch.cat((torch.zeros(len(found.obs), 1, 2),
                                         found.actions[:, :-1]), 1)).sum(1) / 2  # fmt: skip
     # What the action before the segment left is not in the sum.
     assert float((found.reached - found.obs - total).abs().max()) <= 0.5 + 1e-5
     with pytest.raises(DataError, match="a horizon of 8 steps takes episodes of as many"):
-        sample_segments(store, SMALL, np.random.default_rng(0), 200, 8)
+        sample_stretches(store, SMALL, np.random.default_rng(0), 200, 8)
 
 
 @pytest.mark.parametrize("recent", [0, 3])
