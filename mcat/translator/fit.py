@@ -22,6 +22,7 @@ from mcat.translator.limits import require_limits
 from mcat.translator.policy import EpochHook, Translator
 from mcat.translator.report import FitReport
 from mcat.translator.reward import train_reward
+from mcat.translator.rollout import require_length
 
 
 class LearnedTranslator(Translator):
@@ -194,6 +195,8 @@ def _fit(
     if action.raw_states and context.shared_only:
         raise UsageError("raw_states shows H what shared_only hides from it: leave one of them off")
     require_same_spaces([*tasks, *(source.episodes for source in sources)])
+    for source in sources:
+        require_length(source.episodes, action.horizon)
     others = [source.episodes for source in sources if source.episodes not in tasks]
     model, forward = train_context(tasks, context, asked_about=others, seed=seed, quiet=quiet)
     reward = train_reward(model, tasks, seed=seed + 2, quiet=quiet) if action.reward_aware else None

@@ -1,7 +1,7 @@
 """H through several steps of F in a row, for what a single step is too short to show.
 
 What an action does may be less in one step than F is wrong by, and yet be what moves a hand in
-ten. So H acts for a whole segment of the source's log, as it will on the target: each step starts
+ten. So H acts for a whole stretch of the source's log, as it will on the target: each step starts
 where F says that the last one led, and F is told of the steps that H has made.
 """
 
@@ -53,16 +53,21 @@ class Stretches(NamedTuple):
         return (obs - self.reached).abs() / scale.std / steps, left
 
 
+def require_length(task: Episodes, steps: int) -> None:
+    """Refuse a log in which no episode has so many steps."""
+    if (longest := int(task.lengths.max())) < steps:
+        raise DataError(f"horizon is {steps}, and the longest episode of the source {longest}")
+
+
 def sample_stretches(
     task: Episodes, config: ContextConfig, rng: np.random.Generator, n: int, steps: int
 ) -> Stretches:
-    """Up to n segments of so many steps; those that an episode's end cuts short are left out.
+    """Up to n stretches of so many steps; those that an episode's end cuts short are left out.
 
     Raises:
         DataError: if no episode is long enough.
     """
-    if int(task.lengths.max()) < steps:
-        raise DataError(f"a horizon of {steps} steps takes episodes of as many")
+    require_length(task, steps)
     whole = np.zeros(n, dtype=bool)
     while not whole.any():
         starts = rng.integers(len(task), size=n)

@@ -116,8 +116,11 @@ def test_segments_stay_in_their_episode():
                                         found.actions[:, :-1]), 1)).sum(1) / 2  # fmt: skip
     # What the action before the segment left is not in the sum.
     assert float((found.reached - found.obs - total).abs().max()) <= 0.5 + 1e-5
-    with pytest.raises(DataError, match="a horizon of 8 steps takes episodes of as many"):
+    with pytest.raises(DataError, match="horizon is 8, and the longest episode of the source 7"):
         sample_stretches(store, SMALL, np.random.default_rng(0), 200, 8)
+    with pytest.raises(DataError, match="horizon is 8"):  # before anything is learned
+        fit_pair(store, store, context=replace(SMALL, max_steps=10**6), quiet=True,
+                 action=replace(SMALL_H, horizon=8))  # fmt: skip
 
 
 @pytest.mark.parametrize("recent", [0, 3])
