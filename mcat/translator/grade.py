@@ -90,7 +90,7 @@ class Trust:
         """The estimate in a few sentences, and what came of transfers that were judged alike."""
         words = _VERDICTS[self.grade]
         if self.grade == "unknown":
-            return f"{words} {self._advice()}"
+            words += f" {self._advice()}"
         record = RECORDED.get(words.partition(":")[0])
         if record is None:
             return words
@@ -117,7 +117,8 @@ RECORDED = {
     "Good trust": (3, 0, 0),
     "Fair trust": (7, 1, 0),
     "Limited trust": (1, 0, 4),
-    "Low trust": (3, 2, 1),
+    "Low trust": (5, 2, 1),
+    "Cannot tell": (13, 6, 0),
 }
 """Recorded transfers that gained, hardly changed, lost: see docs/translator.md."""
 

@@ -24,6 +24,11 @@ def table(pattern):
 ARM = table(r"\w+\|(clean|noisy), (long|short)\|.*")
 
 
+def grade_in(verdict):
+    """The grade that a verdict begins with, as the page has it."""
+    return verdict.partition(":")[0].removesuffix(" trust").lower()
+
+
 def outcome(as_is, translated):
     """Gained, hardly changed or lost, of errors."""
     change = translated / as_is - 1
@@ -37,11 +42,11 @@ def test_the_verdict_quotes_what_is_recorded():
     for grade, as_is, translated in cases:
         counted.setdefault(grade, [0, 0, 0])[outcome(as_is, translated)] += 1
     for case in read_json(ROOT / "results" / "calibration.json")["cases"]:
-        grade = _VERDICTS[case["grade"]].split()[0].lower()
+        grade = grade_in(_VERDICTS[case["grade"]])
         counted.setdefault(grade, [0, 0, 0])[OUTCOMES.index(case["outcome"])] += 1
-    found = {words.split()[0].lower(): numbers for words, numbers in RECORDED.items()}
+    found = {grade_in(words): numbers for words, numbers in RECORDED.items()}
     assert found == {grade: tuple(counted[grade]) for grade in found}
-    written = {row[0]: tuple(map(int, row[1:])) for row in table(r"\w+(\|\d+){3}")}
+    written = {row[0]: tuple(map(int, row[1:])) for row in table(r"[a-z ]+(\|\d+){3}")}
     assert written == found
 
 
