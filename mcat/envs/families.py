@@ -158,10 +158,25 @@ def with_mirror_images(chosen: Family) -> Family:
     return replace(chosen, train=(*chosen.train, *new))
 
 
-def _same_machine(mirrored: Task) -> Task:
-    """The ant that acts as that one does in the mirror: 0 and 3 are front legs, 1 and 2 back."""
-    ant: dict[str, Any] = mirrored.params
+def mirror_twins(tasks: Sequence[Task]) -> tuple[int | None, ...]:
+    """The number of the task that each is in a mirror; None where it is not among them."""
+    numbers = {_same_machine(task): number for number, task in enumerate(tasks)}
+    images = [
+        task.replace(view="plain" if task.params["view"] == "mirror" else "mirror")
+        for task in tasks
+    ]
+    return tuple(numbers.get(_same_machine(image)) for image in images)
+
+
+def _same_machine(task: Task) -> Task:
+    """The ant that acts by itself as this one does, in a mirror or not.
+
+    Legs 0 and 3 are front legs, 1 and 2 back.
+    """
+    ant: dict[str, Any] = task.params
+    if ant["view"] == "plain":
+        return task
     if ant["damping"] != 1 and ant["semantics"] == "released":
-        return mirrored  # one leg multiplied, three divided: in the mirror there is no such ant
+        return task  # one leg multiplied, three divided: in the mirror there is no such ant
     leg = None if ant["cripple"] is None else 3 - ant["cripple"]
-    return mirrored.replace(view="plain", cripple=leg, damping=1 / ant["damping"])
+    return task.replace(view="plain", cripple=leg, damping=1 / ant["damping"])

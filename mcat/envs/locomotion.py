@@ -34,6 +34,18 @@ class Mirror(NamedTuple):
     action_order: NDArray[np.int64]
     action_sign: Array
 
+    def observations(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Observations `(..., obs)` as they look in the mirror, in the same numbers' type."""
+        seen: NDArray[Any] = values[..., self.observation_order]
+        seen *= self.observation_sign.astype(values.dtype)
+        return seen
+
+    def actions(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Actions `(..., act)` as they look in the mirror."""
+        seen: NDArray[Any] = values[..., self.action_order]
+        seen *= self.action_sign.astype(values.dtype)
+        return seen
+
 
 class Locomotion(Simulation):
     """A robot that is paid for moving along x.
@@ -105,7 +117,7 @@ class Locomotion(Simulation):
     def advance(self, action: Array) -> float:
         """Velocity along x, plus the bonus for being alive, minus the cost of control."""
         if self.mirror is not None:
-            action = action[self.mirror.action_order] * self.mirror.action_sign
+            action = self.mirror.actions(action)
         self._ctrl[:] = action
         if self.dead_actuators:
             self._ctrl[self.dead_actuators] = 0.0
@@ -124,7 +136,7 @@ class Locomotion(Simulation):
             limit, velocities = self.velocity_limit, out[self._split :]
             np.clip(velocities, -limit, limit, out=velocities)
         if self.mirror is not None:
-            out[:] = out[self.mirror.observation_order] * self.mirror.observation_sign
+            out[:] = self.mirror.observations(out)
 
     def info(self) -> dict[str, Any]:
         """Where the robot is and how fast it went."""
@@ -194,12 +206,12 @@ def _ant(
         control_cost=control_cost,
         torso="torso",
         dead_actuators=dead,
-        mirror=_ant_mirror() if view == "mirror" else None,
+        mirror=ant_mirror() if view == "mirror" else None,
     )
 
 
 @cache
-def _ant_mirror() -> Mirror:
+def ant_mirror() -> Mirror:
     """The ant's legs 0 and 3 stand to the left and right of x, in front; 1 and 2 behind them.
 
     In a mirror along x their hips, which turn about the vertical, turn the other way round, and

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from mcat.agents.meta.images import Images
+from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError
@@ -44,6 +46,8 @@ class TaskSet:
     make: Callable[[Sequence[int]], Lockstep]
     # Whether `info["success"]` says after each step if a task is at its goal.
     can_succeed: bool = False
+    # What makes the mirror images of episodes, to be remembered too; None where nobody asks.
+    images: Images | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,6 +103,16 @@ class Round:
     # Whether each of `episodes` was at its goal after any of its steps; None for tasks without a
     # goal, and in rounds read from files: nothing is learned from it.
     successes: tuple[bool, ...] | None = None
+    # `episodes` as they look in a mirror, under the tasks that they are there; nobody was paid for
+    # them or drove them.
+    images: Episodes | None = None
+
+    @property
+    def remembered(self) -> Episodes:
+        """All that dynamics and values may be learned from: `episodes`, then `images`."""
+        if self.images is None:
+            return self.episodes
+        return EpisodeStore.concatenate([self.episodes, self.images])
 
     @property
     def returns(self) -> NDArray[np.float64]:

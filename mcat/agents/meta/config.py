@@ -202,7 +202,9 @@ class MetaTrainConfig(RunConfig):
 
 
 PRESETS: dict[str, MetaTrainConfig] = {
-    "fast": MetaTrainConfig(episode_lengths=(100, 500), mirror=None, mcat=_FAST),
+    "fast": MetaTrainConfig(
+        episode_lengths=(100, 500), mirror=None, mirror_replay=True, mcat=_FAST
+    ),
     "cpu": MetaTrainConfig(mcat=_CPU),
     "paper": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_PRINTED),
     "released": MetaTrainConfig(steps=2_000_000, evaluation_episodes=10, mcat=_RELEASED),

@@ -8,7 +8,7 @@ costs at most the iteration it falls into.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -145,7 +145,7 @@ class MetaTrainer:
         prepared = self.algorithm.prepare(monitor)
         monitor("collect", 0, 1)
         new = self._collect(monitor)
-        self.algorithm.remember(new)
+        self._remember(new)
         learned = self.algorithm.learn(monitor) | prepared
         self.step, self.iteration = new.step, self.iteration + 1
         evaluated = dict.fromkeys(self.evaluation.columns, float("nan"))
@@ -223,6 +223,10 @@ class MetaTrainer:
                 f"the last {MAX_UNSTABLE} episodes of {self.task_set.train[task]} diverged:"
                 " choose milder physics"
             )
+
+    def _remember(self, new: Round) -> None:
+        images = self.task_set.images and self.task_set.images(new.episodes)
+        self.algorithm.remember(replace(new, images=images))
 
     # --- what a run leaves behind ---------------------------------------------------------
 
@@ -324,7 +328,7 @@ class MetaTrainer:
         with misfits(self.checkpoints):
             take_over(self, _COUNTERS, state)
             for old in load_rounds(self.rounds, self.seals):
-                self.algorithm.remember(old)
+                self._remember(old)
             tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
             self.algorithm.load(tensors, state["algorithm"])
             for name, log in self.logs.items() if logs else ():

@@ -150,11 +150,12 @@ class MCAT:
 
     def remember(self, new: Round) -> None:
         """Keep a round's episodes, and the returns of those that show what a driver can do."""
-        self.replay.extend(new.episodes)
+        kept = new.remembered
+        self.replay.extend(kept)
         number = int(self.rounds[-1]) + 1 if len(self.rounds) else 0
-        rounds = np.append(self.rounds, np.full(new.episodes.num_episodes, number))
+        rounds = np.append(self.rounds, np.full(kept.num_episodes, number))
         self.rounds = rounds[len(rounds) - self.replay.num_episodes :]  # the store drops the oldest
-        self.imitation.add(new.episodes)
+        self.imitation.add(kept)
         self.credit.add(new.episodes)
         paces = new.paces(self.task_set.horizon)
         for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):

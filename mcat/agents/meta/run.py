@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from mcat.agents.limits import require_bearable, require_room
 from mcat.agents.meta.algorithm import Algorithm, TaskSet
+from mcat.agents.meta.images import mirror_images
 from mcat.agents.meta.loop import MetaTrainer, MetaTrainResult
 from mcat.agents.meta.methods.registry import find_method
 from mcat.agents.meta.run_config import RunConfig
@@ -176,6 +178,8 @@ def _trainer(config: RunConfig, out: Path) -> MetaTrainer:
     )
     torch.set_num_threads(config.threads)
     task_set = TaskSet.of(family)
+    if config.mirrors_replay:
+        task_set = replace(task_set, images=mirror_images(family.train))
     seed = np.random.SeedSequence(config.seed, spawn_key=(0,))
     algorithm = find_method(config.method).make(task_set, config, seed)
     return MetaTrainer(config, task_set, algorithm, out)

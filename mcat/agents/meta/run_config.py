@@ -41,6 +41,8 @@ class RunConfig:
         mirror: Also learn on mirror images of the training tasks, where these are other machines
             than all of them: what is learned with one leg dead is then known of its counterpart.
             None for families in which legs are crippled, and for no other.
+        mirror_replay: Where mirror images are learned on, also remember each episode as it looks in
+            a mirror, under the task that it is there.
         evaluate_every: Iterations between two evaluations; the last one always has one.
         evaluation_episodes: Per task, training and test.
         threads: torch threads; the last bits depend on it.
@@ -55,6 +57,7 @@ class RunConfig:
     seed: int = 0
     episode_lengths: tuple[int, ...] | None = None
     mirror: bool | None = False
+    mirror_replay: bool = False
     evaluate_every: int = 5
     evaluation_episodes: int = 5
     threads: int = 1
@@ -72,8 +75,15 @@ class RunConfig:
         chosen = find_family(self.family)
         if self.delay is not None:
             chosen = chosen.replace(delay=self.delay)
-        wanted = has_mirror_images(chosen) if self.mirror is None else self.mirror
-        return with_mirror_images(chosen) if wanted else chosen
+        return with_mirror_images(chosen) if self._mirrors(chosen) else chosen
+
+    @property
+    def mirrors_replay(self) -> bool:
+        """Whether each episode is remembered with its mirror image."""
+        return self.mirror_replay and self._mirrors(find_family(self.family))
+
+    def _mirrors(self, chosen: Family) -> bool:
+        return has_mirror_images(chosen) if self.mirror is None else self.mirror
 
     @property
     def robot(self) -> str:

@@ -77,13 +77,14 @@ class Experience:
 
     def remember(self, new: Round) -> None:
         """Take in a round."""
-        self.replay.extend(new.episodes)
+        kept = new.remembered
+        self.replay.extend(kept)
         if self.imitation is not None:
-            self.imitation.add(new.episodes)
+            self.imitation.add(kept)
         self.credit.add(new.episodes)
         self.step, self.collected = new.step, len(new.episodes)
         episodes = self.replay.num_episodes
-        self.latest = range(max(0, episodes - new.episodes.num_episodes), episodes)
+        self.latest = range(max(0, episodes - kept.num_episodes), episodes)
 
     @property
     def warm(self) -> bool:

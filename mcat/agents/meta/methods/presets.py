@@ -61,7 +61,9 @@ def _presets(
         return run(**more)
 
     return {
-        "fast": made({**_FAST, **fast}, episode_lengths=(100, 500), mirror=None),
+        "fast": made(
+            {**_FAST, **fast}, episode_lengths=(100, 500), mirror=None, mirror_replay=True
+        ),
         "cpu": made({}),
         "paper": made(paper, steps=2_000_000, evaluation_episodes=10),
         "smoke": made({**_SMOKE, **smoke}, steps=15_000, evaluate_every=2, evaluation_episodes=1),
