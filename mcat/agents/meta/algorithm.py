@@ -54,6 +54,11 @@ class TaskSet:
         """The names of all tasks, in the order of their numbers."""
         return self.train + self.test
 
+    @property
+    def round_rows(self) -> int:
+        """How many rows a round has to remember, at most."""
+        return len(self.train) * self.horizon * (1 if self.images is None else 2)
+
     @classmethod
     def of(cls, family: Family) -> TaskSet:
         """The tasks of a family.

@@ -56,10 +56,9 @@ class MCAT:
     def __init__(self, task_set: TaskSet, config: MCATConfig, seed: np.random.SeedSequence) -> None:
         self.task_set, self.config = task_set, config
         tasks, sizes = len(task_set.train), (task_set.observation_size, task_set.action_size)
-        if config.replay_capacity < 2 * tasks * task_set.horizon:  # one may be held out
-            raise UsageError(
-                f"replay_capacity must be at least two rounds, {2 * tasks * task_set.horizon} steps"
-            )
+        least = 2 * task_set.round_rows  # one may be held out
+        if config.replay_capacity < least:
+            raise UsageError(f"replay_capacity must be at least two rounds, {least} steps")
         # One stream per consumer, so that none depends on how much another has drawn.
         agent, models, translator, credit, *streams = (
             int(child.generate_state(1, np.uint64)[0] >> 1) for child in seed.spawn(6)

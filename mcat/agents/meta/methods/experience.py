@@ -53,9 +53,9 @@ class Experience:
         rng: np.random.Generator,
     ) -> None:
         self.tasks, horizon = len(task_set.train), task_set.horizon
-        if config.replay_capacity < self.tasks * horizon:
+        if config.replay_capacity < task_set.round_rows:
             raise UsageError(
-                f"replay_capacity must be at least a round, {self.tasks * horizon} steps"
+                f"replay_capacity must be at least a round, {task_set.round_rows} steps"
             )
         if config.batch_size < self.tasks:
             raise UsageError(
