@@ -52,7 +52,7 @@ HOW = (
             "paper, else l1)."),
     Setting("--map", "map", "NAME|FILE",
             "First guess of what matches what, for machines with other states, actions or rewards: "
-            "mirror-x, mirror-x-states, mirror-x-hand-states, two-to-three-legs, "
+            "mirror-ant, mirror-x, mirror-x-states, mirror-x-hand-states, two-to-three-legs, "
             "two-to-three-legs-actions or a JSON file.", more={"callback": map_name}),
     Setting("--reward-aware", "reward_aware", None, "Match rewards too (L_trans,r).", value=True),
 )  # fmt: skip

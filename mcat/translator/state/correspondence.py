@@ -102,10 +102,32 @@ class Correspondence:
             state_axes: Which numbers of a state are negated.
             action_axes: Which numbers of an action are negated.
         """
-        signs = np.ones(states, np.float32), np.ones(actions, np.float32)
-        for sign, axes in zip(signs, (state_axes, action_axes), strict=True):
-            sign[list(axes)] = -1
-        state, action = np.diag(signs[0]), np.diag(signs[1])
+
+        def image(size: int, axes: Iterable[int]) -> tuple[Sequence[int], Sequence[float]]:
+            return range(size), [-1 if i in axes else 1 for i in range(size)]
+
+        return cls.mirror_image(
+            states=image(states, set(state_axes)), actions=image(actions, set(action_axes))
+        )
+
+    @classmethod
+    def mirror_image(
+        cls,
+        *,
+        states: tuple[Sequence[int], Sequence[float]],
+        actions: tuple[Sequence[int], Sequence[float]],
+    ) -> Self:
+        """A correspondence of machines that look alike in a mirror.
+
+        Args:
+            states: Which number of the other's state each number is, and its sign; looked at twice
+                in the mirror everything is as it was.
+            actions: The same of actions.
+        """
+        state, action = (
+            np.diag(np.array(signs, np.float32)) @ np.eye(len(order), dtype=np.float32)[list(order)]
+            for order, signs in (states, actions)
+        )
         return cls(
             state_to_source=state,
             state_to_target=state,
@@ -201,15 +223,29 @@ _LEGS = Correspondence.from_indices(
     action_to_source=_cheetah_actions((0, 2)),
 )
 
+# Seen in a mirror along x an ant's legs 0 and 3 change places, and 1 and 2. State: z and rotation
+# w, x, y, z of the torso, hip and ankle of each leg, speeds in the same order, of the torso six.
+_LEG_OF = [6, 7, 4, 5, 2, 3, 0, 1]
+_LEG_SIGNS = [-1, 1] * 4
+_MIRRORED_ANT = Correspondence.mirror_image(
+    states=(
+        [*range(5), *(5 + i for i in _LEG_OF), *range(13, 19), *(19 + i for i in _LEG_OF)],
+        [1, 1, -1, 1, -1, *_LEG_SIGNS, 1, -1, 1, -1, 1, -1, *_LEG_SIGNS],
+    ),
+    actions=([2, 3, 0, 1, 6, 7, 4, 5], _LEG_SIGNS),  # motors are of legs 3, 0, 1, 2
+)
+
 # docs/decisions.md#what-is-given-by-hand-in-appendix-e
 CORRESPONDENCES: dict[str, Correspondence] = {
+    "mirror-ant": _MIRRORED_ANT,
     "mirror-x": _MIRROR,
     "mirror-x-states": _MIRROR.states_only(),
     "mirror-x-hand-states": _MIRRORED_HAND.states_only(),
     "two-to-three-legs": _LEGS,
     "two-to-three-legs-actions": _LEGS.actions_only(),
 }
-"""First guesses for the machines of the paper's Appendix E: of both maps, or of one as printed."""
+"""First guesses: ants of which one is the other's mirror image; the machines of the paper's
+Appendix E, of both maps, or of one as printed."""
 
 
 def find_correspondence(

@@ -8,14 +8,13 @@ import pytest
 import torch
 
 from mcat.datasets import EpisodeStore
-from mcat.errors import DataError, UsageError
+from mcat.errors import UsageError
 from mcat.translator.configs import ContextConfig, StateConfig
 from mcat.translator.context import ContextModel, bounded_log_variance, train_context
 from mcat.translator.policy import TransferredPolicy, Translator
 from mcat.translator.state.correspondence import (
     CORRESPONDENCES,
     Correspondence,
-    find_correspondence,
 )
 from mcat.translator.state.hand_maps import ActionMap, StateMap
 from mcat.translator.state.training import MapLosses, StateTraining
@@ -400,100 +399,3 @@ def test_wrong_spaces_are_refused_before_training(mirrored, tiny):
 def test_configs_that_make_no_sense(bad):
     with pytest.raises(UsageError, match=r"must not be negative|at least 1|\[0, 1\], not 1\.5"):
         StateConfig(**bad)
-
-
-def test_legs_are_copied_as_the_environments_say():
-    """States: height, pitch, leg angles, three velocities of the root, leg velocities."""
-    three = np.arange(23)
-    found = find_correspondence("two-to-three-legs", (17, 6), (23, 9))
-    expected = {
-        "state_to_source": [0, 1, 2, 3, 4, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 21, 22],
-        "state_to_target": [
-            *(0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7),
-            *(8, 9, 10, 11, 12, 13, 11, 12, 13, 14, 15, 16),
-        ],
-        "action_to_target": [0, 1, 2, 0, 1, 2, 3, 4, 5],
-        "action_to_source": [0, 1, 2, 6, 7, 8],
-    }
-    for name, indices in expected.items():
-        matrix = getattr(found, name)
-        np.testing.assert_array_equal(matrix @ three[: matrix.shape[1]], indices)
-
-
-@pytest.mark.parametrize(
-    ("name", "both", "unknown"),
-    [
-        ("mirror-x-states", "mirror-x", "action"),
-        ("two-to-three-legs-actions", "two-to-three-legs", "state"),
-    ],
-)
-def test_half_a_guess_is_the_whole_one_without_the_other_half(name, both, unknown):
-    half, whole = CORRESPONDENCES[name], CORRESPONDENCES[both]
-    for field in dataclasses.fields(Correspondence):
-        matrix, full = getattr(half, field.name), getattr(whole, field.name)
-        expected = 0 * full if field.name.startswith(unknown) else full
-        np.testing.assert_array_equal(matrix, expected)
-        assert full.any()
-
-
-def test_mirror_image_of_a_mirror_image():
-    guess = CORRESPONDENCES["mirror-x"]
-    np.testing.assert_array_equal(guess.state_to_source @ guess.state_to_target, np.eye(14))
-    np.testing.assert_array_equal(guess.action_to_target @ [1, 2, 3, 4], [-1, 2, 3, 4])
-
-
-def test_a_correspondence_from_a_file(tmp_path):
-    path = tmp_path / "map.json"
-    rows = {
-        "state_to_source": [0, [0, 0.5, 0.5]],
-        "state_to_target": [0, 1, 1],
-        "action_to_target": [[-1]],
-        "action_to_source": [[-1]],
-    }
-    path.write_text(json.dumps(rows))
-    found = find_correspondence(path, (2, 1), (3, 1))
-    np.testing.assert_array_equal(found.state_to_source, [[1, 0, 0], [0, 0.5, 0.5]])
-    np.testing.assert_array_equal(found.state_to_target, [[1, 0], [0, 1], [0, 1]])
-    with pytest.raises(UsageError, match="maps 2 states and 1 actions to 3 and 1, but"):
-        find_correspondence(path, (3, 1), (2, 1))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"state_to_source": [0, 5]}, "number from 0 to 1 or 2 weights, not 5"),
-        ({"state_to_source": [0, [1]]}, "row 1 of state_to_source"),
-        ({"state_to_source": [0, ["a", "b"]]}, "row 1 of state_to_source"),
-        ({"state_to_source": [0, True]}, "row 1 of state_to_source"),
-        ({"state_to_source": 3}, "state_to_source must be a list"),
-        ({"state_to_target": 3}, "state_to_target must be a list"),
-        ({"action_to_source": None}, "action_to_source must be a list"),
-        ({"action_to_target": "01"}, "action_to_target must be a list"),
-        ({"state_to_source": [0, "12"]}, "row 1 of state_to_source"),
-        ({"state_to_source": [0, {"0": 1, "1": 0}]}, "row 1 of state_to_source"),
-        ({"state_to_source": [0, [1e39, 0]]}, "finite"),
-        ({"state_to_source": [0, [10**400, 0]]}, "too large"),
-        ({"state_to_source": [0] * 5000, "state_to_target": [0] * 5000}, "at most 4096 rows"),
-        ({"state_to_source": [0, [1e999, 0]]}, "JSON|finite"),
-        ({"colour": []}, "must be a JSON object of state_to_source"),
-    ],
-)
-def test_damaged_correspondences(tmp_path, change, message):
-    path = tmp_path / "map.json"
-    good = {field.name: [0, 1] for field in dataclasses.fields(Correspondence)}
-    path.write_text(json.dumps(good | change).replace("Infinity", "1e999"))
-    with pytest.raises(DataError, match=message) as raised:
-        Correspondence.read(path)
-    assert str(path) in str(raised.value)
-
-
-def test_an_unknown_correspondence():
-    with pytest.raises(UsageError, match="did you mean mirror-x"):
-        find_correspondence("miror-x", (14, 4), (14, 4))
-
-
-def test_matrices_that_do_not_belong_together():
-    with pytest.raises(DataError, match="one must be the other turned"):
-        dataclasses.replace(RIGHT, state_to_source=np.ones((2, 3)))
-    with pytest.raises(DataError, match="finite"):
-        dataclasses.replace(RIGHT, action_to_target=np.full((2, 2), np.nan))
