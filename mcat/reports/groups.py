@@ -17,6 +17,7 @@ from mcat.agents.runs.record import RunRecord
 from mcat.config import completed, defaults_of, flatten, to_json
 from mcat.envs.families import FAMILIES
 from mcat.errors import MissingInputError, UsageError
+from mcat.paper.meta import has_other_tasks
 from mcat.reports.runs import Contexts, LearningRun
 from mcat.reports.sections import Array, Rows, told_apart
 
@@ -28,6 +29,7 @@ _NO_PART_OF_THE_METHOD = {
 # By the part after the method.
 _NAMES = {
     "imitate": "SIL",
+    "mirror_replay": "mirrored replay",
     "context.contrastive_weight": "contrastive loss",
     "credit.kind": "credit",
     "crossq.deployed_share": "long average",
@@ -115,7 +117,10 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     """What makes the method: dotted names of settings → values, also of those it did not know."""
     preset = _preset(record)
     defaults = defaults_of(type(preset)) if preset and record.kind == "metatrain" else {}
-    return _of_method(completed(record.config, defaults))
+    settings = _of_method(completed(record.config, defaults))
+    if not has_other_tasks(record):
+        settings.pop("mirror_replay", None)  # nothing is mirrored there, whatever it says
+    return settings
 
 
 def _of_method(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -160,6 +160,19 @@ def test_labels_say_what_was_changed(tmp_path):
     ]
 
 
+def test_mirrored_replay_is_told_only_where_something_is_mirrored(tmp_path):
+    for name, family in (("ant", "ant-cripple"), ("cheetah", "halfcheetah-armature")):
+        for replay in (False, True):
+            changes = {"mirror": None, "mirror_replay": replay}
+            write_run(tmp_path / f"{name}-{replay}", family=family, changes=changes, per_task=0)
+    groups = group_runs([read_run(path) for path in sorted(tmp_path.iterdir())])
+    assert [(group.record.family, group.label, len(group.runs)) for group in groups] == [
+        ("ant-cripple", "fast, no mirrored replay", 1),
+        ("ant-cripple", "fast", 1),
+        ("halfcheetah-armature", "fast", 2),
+    ]
+
+
 def test_runs_of_before_there_was_a_setting_had_its_default(tmp_path):
     """Preset fast has another, so their label names it; a run of today that sets it is alike."""
     cheetahs = "halfcheetah-armature"
