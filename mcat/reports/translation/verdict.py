@@ -13,6 +13,7 @@ from mcat.errors import counted
 from mcat.reports.sections import difference, gains, with_error
 from mcat.transfer.result import (
     CLONED,
+    GUESSED,
     LOGGED,
     LOGGED_SOURCE,
     OFFLINE,
@@ -51,7 +52,9 @@ def verdict(result: TransferResult) -> TransferVerdict:
         before, after = by_label[UNTRANSLATED], by_label[TRANSFERRED]
         found = _of_returns(before, after, by_label.get(ON_SOURCE))
         others = [by_label[label] for label in OTHERS if label in by_label]
-        return _beside(others, found, before, after) if others else found
+        found = _beside(others, found, before, after) if others else found
+        guess = by_label.get(GUESSED)
+        return _after_guess(guess, found, after, others) if guess else found
     judge = "; judge by the trust estimate below." if result.trust else "."
     return TransferVerdict(
         tone="unclear",
@@ -106,6 +109,24 @@ def _beside(
         headline = f"{found.headline}, and is the best of what these logs give"
         return replace(found, headline=headline, details=details)
     return replace(found, details=f"{details} That translating is better is not clear.")
+
+
+def _after_guess(
+    guess: Returns, found: TransferVerdict, after: Returns, others: Sequence[Returns]
+) -> TransferVerdict:
+    """The verdict in view of what the maps were worth before anything was learned."""
+    told = (
+        f" The first guess alone, before anything was learned, earns {mean_and_error_text(guess)}"
+    )
+    ahead, error = difference(after, guess)
+    if not ahead > 2 * error or any(other.mean > guess.mean for other in others):
+        return replace(found, details=f"{found.details}{told}.")
+    return TransferVerdict(
+        tone="bad",
+        headline="Learning spoilt the guess: alone it earns more",
+        details=f"{found.details}{told}, {ahead:,.1f} ± {error:,.1f} more: keep it as it is by"
+        " --set recipe.state.steps=0.",
+    )
 
 
 def _of_returns(before: Returns, after: Returns, home: Returns | None) -> TransferVerdict:

@@ -18,6 +18,7 @@ from mcat.reports.translation.verdict import verdict
 from mcat.safe_io import write_json
 from mcat.transfer.result import (
     CLONED,
+    GUESSED,
     LOGGED,
     LOGGED_SOURCE,
     OFFLINE,
@@ -164,8 +165,9 @@ for name in ("pair", "many"):
 LOW, HIGH = [100, 110, 90, 105, 95], [150, 160, 140, 157, 143]
 
 
-def returns_of(before, after, home=(), cloned=(), offline=()):
+def returns_of(before, after, home=(), cloned=(), offline=(), guessed=()):
     labels = {
+        GUESSED: guessed,
         ON_SOURCE: home,
         UNTRANSLATED: before,
         TRANSFERRED: after,
@@ -216,6 +218,17 @@ WRONG_TOOL = "Translation is the wrong tool here: {} the target's logs earns mor
         (returns_of(HIGHER, LOW, cloned=HIGH), "bad", "Translation made it worse",
          "the policy as it is earns more still"),
         (returns_of(HIGHER, LOW, cloned=LOW), "bad", "Translation made it worse", "cloning"),
+        (returns_of(LOW, HIGH, guessed=HIGHER), "bad",
+         "Learning spoilt the guess: alone it earns more",
+         " The first guess alone, before anything was learned, earns 200.0 ± 3.9, 50.0 ± 0.0 more:"
+         " keep it as it is by --set recipe.state.steps=0."),
+        (returns_of(LOW, HIGH, guessed=HIGH), "good", "Translation helped",
+         "without, 1.50 times as much (mean ± standard error, 5 episodes). The first guess alone,"
+         " before anything was learned, earns 150.0 ± 3.9."),
+        (returns_of(LOW, LOW, guessed=HIGH, cloned=HIGHER), "bad", WRONG_TOOL.format("cloning"),
+         "before anything was learned, earns 150.0 ± 3.9."),
+        (returns_of(LOW, HIGHER, guessed=LOW, cloned=LOW), "good",
+         "Translation helped, and is the best of what these logs give", "earns 100.0 ± 3.5."),
         (returns_of(LOW[:4], HIGH[:4], cloned=HIGHER[:4]), "unclear", "No clear difference",
          "too few episodes"),
     ],
