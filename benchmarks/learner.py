@@ -15,6 +15,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,10 +70,11 @@ def ours(seed: int, target: float, limit: int) -> Outcome:
         (out / "replay").mkdir(parents=True)
         config = TrainConfig(task=TASK, steps=limit, seed=seed, episode_lengths=None)
         trainer, clock, best = Trainer(config, out), Clock(), -np.inf
+        act = partial(trainer.learner.act, deployed=True)
         for step in range(1, limit + 1):
             trainer._one_step()
             if step % EVERY == 0 and step > config.start_steps:
-                best = max(best, clock.excluding(lambda: mean_return(trainer.agent.act)))
+                best = max(best, clock.excluding(lambda: mean_return(act)))
                 if best >= target:
                     return Outcome(step, clock.seconds, best)
         return Outcome(None, clock.seconds, best)
