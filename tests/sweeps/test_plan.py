@@ -293,12 +293,13 @@ def test_packaged_plans_can_be_run_and_docs_say_what_they_cost(name):
 
 
 def test_the_recorded_sweep_goes_on_with_what_fast_was_when_it_began():
-    """Two updates a step, and nothing of a growing average, Huber's loss or longer targets."""
+    """Two updates a step, no growing average, Huber's loss, longer targets or mirrored replay."""
     for run in resolve(load_plan("transfer")[0], Commands()):
         own = run.config["mcat"]
         assert (own["updates_per_step"], own["crossq"]["deployed_share"]) == (2, 0)
         assert (own["crossq"]["huber_delta"], own["crossq"]["discount"]) == (None, 0.99)
         assert own["td_steps"] == 1
+        assert not run.config["mirror_replay"]
 
 
 def test_the_plan_of_the_methods_has_all_of_them_under_one_protocol():
@@ -326,3 +327,13 @@ def test_what_nobody_measured_is_counted_not_left_out_silently():
     assert cost_of(runs, 2) == (0, 12)
     smoke = planned(PLAN.replace('preset = "smoke"', 'preset = "smoke"\nsteps = 9_000'))
     assert cost_of([*runs, *smoke], 2) == (pytest.approx(12 * 9000 * 0.0004 * 2 / 3600), 12)
+
+
+def test_the_recorded_sweep_is_that_of_its_plan():
+    """So `mcat sweep plan results/sweeps/transfer` finds its runs, and they are not made again."""
+    recorded = load_plan(str(Path(__file__).parents[2] / "results" / "sweeps" / "transfer"))[0]
+    ours, theirs = (
+        {run.name: run.config for run in resolve(plan, Commands())}
+        for plan in (load_plan("transfer")[0], recorded)
+    )
+    assert ours == theirs
