@@ -54,7 +54,7 @@ def verdict(result: TransferResult) -> TransferVerdict:
         others = [by_label[label] for label in OTHERS if label in by_label]
         found = _beside(others, found, before, after) if others else found
         guess = by_label.get(GUESSED)
-        return _after_guess(guess, found, after, others) if guess else found
+        return _after_guess(guess, found, after, [before, *others]) if guess else found
     judge = "; judge by the trust estimate below." if result.trust else "."
     return TransferVerdict(
         tone="unclear",

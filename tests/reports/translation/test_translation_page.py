@@ -227,6 +227,8 @@ WRONG_TOOL = "Translation is the wrong tool here: {} the target's logs earns mor
          " before anything was learned, earns 150.0 ± 3.9."),
         (returns_of(LOW, LOW, guessed=HIGH, cloned=HIGHER), "bad", WRONG_TOOL.format("cloning"),
          "before anything was learned, earns 150.0 ± 3.9."),
+        (returns_of(HIGHER, LOW, guessed=HIGH), "bad", "Translation made it worse",
+         "before anything was learned, earns 150.0 ± 3.9."),
         (returns_of(LOW, HIGHER, guessed=LOW, cloned=LOW), "good",
          "Translation helped, and is the best of what these logs give", "earns 100.0 ± 3.5."),
         (returns_of(LOW[:4], HIGH[:4], cloned=HIGHER[:4]), "unclear", "No clear difference",
