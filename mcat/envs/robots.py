@@ -129,6 +129,8 @@ class Robot:
         info: Keys of what `info` holds after each step, besides the context.
         suite: Where it comes from; Meta-World's stand at a table, and gymnasium's may end an
             episode before its time is over.
+        object_at: Between which numbers of an observation it says where the object is that the
+            robot moves; None if it moves none.
     """
 
     name: str
@@ -140,6 +142,7 @@ class Robot:
     parameters: tuple[Parameter, ...]
     info: tuple[str, ...] = ("x_position", "x_velocity")
     suite: Literal["locomotion", "metaworld", "gymnasium"] = "locomotion"
+    object_at: tuple[int, int] | None = None
 
     @property
     def can_succeed(self) -> bool:
@@ -183,6 +186,7 @@ def _metaworld(
     *extra: Parameter,
     reward: str = "sparse",
     sizes: tuple[int, int] = (14, 4),
+    object_at: tuple[int, int] | None = (4, 7),
 ) -> Robot:
     return Robot(
         name=name,
@@ -206,6 +210,7 @@ def _metaworld(
         ),
         info=("success", "distance"),
         suite="metaworld",
+        object_at=object_at,
     )
 
 
@@ -305,7 +310,14 @@ _ALL = (
     _metaworld("push", "mcat/Push-v0", "push a cylinder to the goal"),
     _metaworld("coffee-push", "mcat/CoffeePush-v0", "push a mug to the goal"),
     _metaworld("sweep-into", "mcat/SweepInto-v0", "sweep a cube into a hole"),
-    _metaworld("reach", "mcat/Reach-v0", "move the hand to the goal", GOAL, reward="dense"),
+    _metaworld(
+        "reach",
+        "mcat/Reach-v0",
+        "move the hand to the goal",
+        GOAL,
+        reward="dense",
+        object_at=None,
+    ),
     _metaworld(
         "reach-hand",
         "mcat/ReachHand-v0",
@@ -313,6 +325,7 @@ _ALL = (
         GOAL,
         reward="dense",
         sizes=(3, 3),
+        object_at=None,
     ),
     _metaworld("drawer-close", "mcat/DrawerClose-v0", "push a drawer shut"),
     _metaworld("soccer", "mcat/Soccer-v0", "push a ball into a goal"),

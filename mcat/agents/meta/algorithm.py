@@ -46,6 +46,8 @@ class TaskSet:
     make: Callable[[Sequence[int]], Lockstep]
     # Whether `info["success"]` says after each step if a task is at its goal.
     can_succeed: bool = False
+    # Between which numbers of an observation it says where the object is that is moved.
+    object_at: tuple[int, int] | None = None
     # What makes the mirror images of episodes, to be remembered too; None where nobody asks.
     images: Images | None = None
 
@@ -91,6 +93,7 @@ class TaskSet:
             delay=first.delay,
             make=make,
             can_succeed=first.spec.can_succeed,
+            object_at=first.spec.object_at,
         )
 
 

@@ -14,6 +14,7 @@ from mcat.agents.configs import (
     TD3Config,
 )
 from mcat.agents.meta.run_config import RunConfig
+from mcat.envs.robots import ROBOTS
 from mcat.errors import UsageError
 from mcat.ranges import require_ranges
 from mcat.translator.configs import ActionConfig, ContextConfig
@@ -28,6 +29,8 @@ class MCATConfig:
         learner: What learns π and its critics: TD3 as in the paper, or CrossQ.
         scale_rewards: Give it rewards in units of their spread, and without their mean where that
             changes nothing but the critics' ease (see `PolicyUpdates`).
+        novelty: Reward for moving an object, where there is one, to a place where it has not been;
+            the more often it was there the less (see `Novelty`).
         learn_while_acting: Update π and its critics after every step of a round, with what has
             just happened, and C, F and H before it; else all of them learn after the round.
         average_contexts: Give π the mean of z over the episode so far in place of z_t alone, which
@@ -58,6 +61,7 @@ class MCATConfig:
 
     learner: Literal["crossq", "td3"] = "td3"
     scale_rewards: bool = False
+    novelty: float = 0.0
     learn_while_acting: bool = False
     average_contexts: bool = False
     transfer: bool = True
@@ -93,7 +97,7 @@ class MCATConfig:
             raise UsageError(
                 "start_steps and exploration must not be negative, updates_per_step positive"
             )
-        require_ranges(self, at_least_1=["batch_size", "td_steps"])
+        require_ranges(self, at_least_1=["batch_size", "td_steps"], not_negative=["novelty"])
         if self.context.decay:
             raise UsageError("context.decay ends learning after one iteration: leave it off")
         if self.context.cut_below:
@@ -214,13 +218,17 @@ PRESETS: dict[str, MetaTrainConfig] = {
 laptop's cost; paper: the printed numbers; released: as the authors' code; smoke: seconds."""
 
 
-def of_ants(learner: str) -> dict[str, Any]:
-    """What ants have otherwise in `fast`, whatever the method, so that none is favoured.
+def of_robots(learner: str) -> dict[str, dict[str, Any]]:
+    """What robots have otherwise in `fast` whatever the method, so that none is favoured.
 
     Args:
         learner: The group of the learner's numbers in the method's own.
     """
-    return {"updates_per_step": 2.0, f"{learner}.huber_delta": None}
+    ants = {"updates_per_step": 2.0, f"{learner}.huber_delta": None}
+    # They are paid nothing until an object is at its goal, which chance alone hardly finds.
+    movers = {"novelty": 0.5, "updates_per_step": 2.0, f"{learner}.discount": 0.97}
+    named = {name: movers for name, robot in ROBOTS.items() if robot.object_at is not None}
+    return {"ant": ants, **named}
 
 
 BY_ROBOT: dict[str, dict[str, dict[str, Any]]] = {
@@ -231,7 +239,7 @@ BY_ROBOT: dict[str, dict[str, dict[str, Any]]] = {
             "crossq.discount": 0.98,
             "crossq.huber_delta": 30.0,  # rewards of five steps are larger than those of one
         },
-        "ant": of_ants("crossq"),
+        **of_robots("crossq"),
     }
 }
 """By preset and robot, what MCAT has otherwise than in `PRESETS`; `Method.preset` puts it in."""

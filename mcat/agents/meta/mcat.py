@@ -20,6 +20,7 @@ from mcat.agents.learners import make_learner
 from mcat.agents.meta.algorithm import RANDOM, SHARED, PhaseCallback, Round, TaskSet
 from mcat.agents.meta.config import GOOD_ENOUGH, MCATConfig, MetaTrainConfig
 from mcat.agents.meta.exploration import Exploration
+from mcat.agents.meta.novelty import Novelty
 from mcat.agents.meta.run_config import RunConfig
 from mcat.agents.meta.selection import Selection
 from mcat.agents.meta.updates import CREDIT, LOSSES, NOTHING, PolicyUpdates, require_finite
@@ -89,6 +90,7 @@ class MCAT:
             horizon=task_set.horizon,
             generator=_generator(credit),
         )
+        self.novelty = Novelty.of(task_set, config.novelty)
         self.replay = EpisodeStore(*sizes, capacity=config.replay_capacity)  # B
         self.rounds = np.zeros(0, np.int64)  # of each episode in it
         self.imitation = SelfImitation(*sizes, config.imitation, config.discount)  # D
@@ -156,6 +158,8 @@ class MCAT:
         self.rounds = rounds[len(rounds) - self.replay.num_episodes :]  # the store drops the oldest
         self.imitation.add(kept)
         self.credit.add(new.episodes)
+        if self.novelty is not None:
+            self.novelty.add(new.episodes)
         paces = new.paces(self.task_set.horizon)
         for task, driver, value in zip(new.episodes.tasks, new.drivers, paces, strict=True):
             if driver != RANDOM:
@@ -231,6 +235,7 @@ class MCAT:
             self.replay,
             imitation=self.imitation if self.config.imitate else None,
             credit=self.credit,
+            novelty=self.novelty,
             rng=self.rngs["sampling"],
             batch_size=self.config.batch_size,
             scale_rewards=self.config.scale_rewards,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learner import Batch, Imitation
+from mcat.agents.meta.novelty import Novelty
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.rollout import Taken
 from mcat.datasets.views import Episodes, Floats, Indices
@@ -23,6 +24,7 @@ class LearningRows:
         replay: Its transitions come first, in their order.
         credit: How payments are put down to steps.
         contexts: `(len, Z)`, the z_t of these transitions; None for states alone.
+        novelty: What new places of an object are worth besides; None for nothing.
         room: How many rows `add` may add.
 
     Attributes:
@@ -34,14 +36,23 @@ class LearningRows:
     """
 
     def __init__(
-        self, replay: Episodes, credit: Credit, *, contexts: Tensor | None = None, room: int = 0
+        self,
+        replay: Episodes,
+        credit: Credit,
+        *,
+        contexts: Tensor | None = None,
+        novelty: Novelty | None = None,
+        room: int = 0,
     ) -> None:
-        self._credit, self._states = credit, replay.observation_size
+        self._credit, self._novelty, self._states = credit, novelty, replay.observation_size
         credit.begin(replay)
         self.asks = credit.used == "learned"
         rows = replay.transitions(np.arange(len(replay)))
         obs, action, received, next_obs, terminal = map(torch.from_numpy, rows[1:])
-        reward = received[:, None] if self.asks else credit.rewards()
+        owners = np.repeat(replay.tasks, replay.lengths)
+        bonus = self._bonus_of(owners, rows.observations, rows.next_observations)
+        self._bonus = torch.cat((bonus, bonus.new_zeros(room, 1)))
+        reward = received[:, None] if self.asks else credit.rewards() + bonus
         stored = _with_contexts(Batch(obs, action, reward, next_obs, terminal[:, None]), contexts)
         self.columns = Batch(*(torch.cat((x, x.new_empty(room, x.shape[1]))) for x in stored))
         self.count = len(replay)
@@ -71,12 +82,13 @@ class LearningRows:
             torch.from_numpy(np.asarray(column[tasks], np.float32)) for column in taken[:5]
         )
         reward = self._credit.estimate(obs, action, next_obs, received[:, None])
-        reward = reward if self.asks else self.scaled(reward)
+        bonus = self._bonus_of(tasks, obs.numpy(), next_obs.numpy())
+        reward = reward if self.asks else self.scaled(reward + bonus)
         new = _with_contexts(
             Batch(obs, action, reward, next_obs, terminal[:, None]),
             None if contexts is None else contexts[torch.from_numpy(tasks)],
         )
-        for column, values in zip(self.columns, new, strict=True):
+        for column, values in zip((*self.columns, self._bonus), (*new, bonus), strict=True):
             column[self.count : self.count + len(tasks)] = values
         self.count += len(tasks)
         return tasks
@@ -89,8 +101,16 @@ class LearningRows:
             return batch
         obs, action, received, next_obs = (column.flatten(0, -2) for column in batch[:4])
         obs, next_obs = (x[:, : self._states] for x in (obs, next_obs))
-        reward = self._credit.estimate(obs, action, next_obs, received)
-        return batch._replace(reward=self.scaled(reward.view_as(batch.reward)))
+        reward = self._credit.estimate(obs, action, next_obs, received).view_as(batch.reward)
+        return batch._replace(reward=self.scaled(reward + self._bonus[where]))
+
+    def _bonus_of(
+        self, tasks: NDArray[np.int64], obs: NDArray[np.float32], next_obs: NDArray[np.float32]
+    ) -> Tensor:
+        """What steps `(n, ·)` earn for novelty, `(n, 1)`."""
+        if self._novelty is None:
+            return torch.zeros(len(tasks), 1)
+        return torch.from_numpy(self._novelty.bonus(tasks, obs, next_obs))
 
 
 def imitation_rows(

@@ -17,6 +17,7 @@ from torch import Tensor
 from mcat.agents.credit.credit import Credit
 from mcat.agents.learner import Batch, Imitation, Learner
 from mcat.agents.meta.multistep import RunningRows, look_ahead
+from mcat.agents.meta.novelty import Novelty
 from mcat.agents.meta.rows import SCALE_ROWS, LearningRows, imitation_rows
 from mcat.agents.policies.context_policy import ContextPolicy
 from mcat.agents.sil import SelfImitation
@@ -40,6 +41,7 @@ class PolicyUpdates:
         replay: B, what to learn from.
         imitation: D; None for no self-imitation.
         credit: How payments are put down to steps.
+        novelty: What new places of an object are worth besides; None for nothing.
         rng: Draws the batches.
         batch_size: How many TD rows a batch has.
         scale_rewards: Give the learner rewards in units of their spread and, where no episode ends
@@ -62,6 +64,7 @@ class PolicyUpdates:
         *,
         imitation: SelfImitation | None,
         credit: Credit,
+        novelty: Novelty | None = None,
         rng: np.random.Generator,
         batch_size: int,
         scale_rewards: bool = False,
@@ -72,7 +75,8 @@ class PolicyUpdates:
         self._learner, self._imitation = learner, imitation
         self._credit, self._rng, self._batch_size = credit, rng, batch_size
         self._imitated = encode_all(policy, imitation.episodes) if imitation else torch.zeros(0)
-        self._rows = LearningRows(replay, credit, contexts=encode_all(policy, replay), room=room)
+        contexts = encode_all(policy, replay)
+        self._rows = LearningRows(replay, credit, contexts=contexts, novelty=novelty, room=room)
         if scale_rewards:
             endless = not replay.terminals.any()
             drawn = rng.integers(len(replay), size=SCALE_ROWS)

@@ -31,6 +31,8 @@ class MethodConfig:
             after the round.
         scale_rewards: Learn from rewards in units of their spread, and without their mean where no
             episode ends by itself and nothing is imitated.
+        novelty: Reward for moving an object, where there is one, to a place where it has not been;
+            the more often it was there the less (see `Novelty`).
         imitate: Self-imitation.
         imitation: The numbers of self-imitation, if `imitate`.
         credit: How rewards for TD learning are made from delayed payments.
@@ -42,6 +44,7 @@ class MethodConfig:
     updates_per_step: float = 1.0
     learn_while_acting: bool = False
     scale_rewards: bool = False
+    novelty: float = 0.0
     imitate: bool = False
     imitation: ImitationConfig = field(default_factory=ImitationConfig)
     credit: CreditConfig = field(default_factory=CreditConfig)
@@ -49,7 +52,7 @@ class MethodConfig:
     def __post_init__(self) -> None:
         if self.start_steps < 0 or not self.updates_per_step > 0:
             raise UsageError("start_steps must not be negative, updates_per_step positive")
-        require_ranges(self, at_least_1=["batch_size"])
+        require_ranges(self, at_least_1=["batch_size"], not_negative=["novelty"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from mcat.agents.credit.credit import Credit
 from mcat.agents.learner import Batch, Imitation
 from mcat.agents.meta.algorithm import Round, TaskSet
 from mcat.agents.meta.methods.configs import MethodConfig
+from mcat.agents.meta.novelty import Novelty
 from mcat.agents.meta.rows import SCALE_ROWS, LearningRows, imitation_rows
 from mcat.agents.sil import SelfImitation
 from mcat.datasets.episodes import EpisodeStore
@@ -72,6 +73,7 @@ class Experience:
         self.credit = Credit(
             *sizes, config.credit, delay=delay, horizon=horizon, generator=generator
         )
+        self.novelty = Novelty.of(task_set, config.novelty)
         self.step = self.collected = 0
         self.latest = range(0)
 
@@ -82,6 +84,8 @@ class Experience:
         if self.imitation is not None:
             self.imitation.add(kept)
         self.credit.add(new.episodes)
+        if self.novelty is not None:
+            self.novelty.add(new.episodes)
         self.step, self.collected = new.step, len(new.episodes)
         episodes = self.replay.num_episodes
         self.latest = range(max(0, episodes - kept.num_episodes), episodes)
@@ -101,7 +105,8 @@ class Experience:
             room: How many rows of each task `see` may add.
         """
         replay = self.replay
-        self._rows = LearningRows(replay, self.credit, room=room * self.tasks)
+        room_of_all = room * self.tasks
+        self._rows = LearningRows(replay, self.credit, novelty=self.novelty, room=room_of_all)
         owners = np.repeat(replay.tasks, replay.lengths)
         self._counts = np.bincount(owners, minlength=self.tasks)
         self._places = np.zeros((self.tasks, self._counts.max() + room), np.int64)

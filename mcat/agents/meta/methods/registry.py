@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mcat.agents.meta.config import BY_ROBOT, PRESETS, MetaTrainConfig, of_ants
+from mcat.agents.meta.config import BY_ROBOT, PRESETS, MetaTrainConfig, of_robots
 from mcat.agents.meta.methods import configs, presets
 from mcat.agents.meta.run_config import RunConfig
 from mcat.config import overlay
@@ -44,8 +44,8 @@ class Method:
         return made
 
 
-_ON_SAC = {"fast": {"ant": of_ants("sac")}}
-_ON_CROSSQ = {"fast": {"ant": of_ants("crossq")}}
+_ON_SAC = {"fast": of_robots("sac")}
+_ON_CROSSQ = {"fast": of_robots("crossq")}
 
 METHODS: dict[str, Method] = {
     "mcat": Method("MCAT", MetaTrainConfig, PRESETS, "mcat:MCAT", BY_ROBOT),
