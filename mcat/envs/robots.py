@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mcat.errors import UsageError, short, unknown
 
@@ -114,6 +114,13 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
+class Places(NamedTuple):
+    """The first and the last but one number of an observation for each of two places."""
+
+    hand: tuple[int, int]
+    object: tuple[int, int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Robot:
     """A robot that tasks vary.
@@ -129,8 +136,8 @@ class Robot:
         info: Keys of what `info` holds after each step, besides the context.
         suite: Where it comes from; Meta-World's stand at a table, and gymnasium's may end an
             episode before its time is over.
-        object_at: Between which numbers of an observation it says where the object is that the
-            robot moves; None if it moves none.
+        places: Which numbers of an observation say where its hand is and the object that it
+            moves; None if it moves none.
     """
 
     name: str
@@ -142,7 +149,7 @@ class Robot:
     parameters: tuple[Parameter, ...]
     info: tuple[str, ...] = ("x_position", "x_velocity")
     suite: Literal["locomotion", "metaworld", "gymnasium"] = "locomotion"
-    object_at: tuple[int, int] | None = None
+    places: Places | None = None
 
     @property
     def can_succeed(self) -> bool:
@@ -186,7 +193,7 @@ def _metaworld(
     *extra: Parameter,
     reward: str = "sparse",
     sizes: tuple[int, int] = (14, 4),
-    object_at: tuple[int, int] | None = (4, 7),
+    moves: bool = True,
 ) -> Robot:
     return Robot(
         name=name,
@@ -210,7 +217,7 @@ def _metaworld(
         ),
         info=("success", "distance"),
         suite="metaworld",
-        object_at=object_at,
+        places=Places(hand=(0, 3), object=(4, 7)) if moves else None,
     )
 
 
@@ -316,7 +323,7 @@ _ALL = (
         "move the hand to the goal",
         GOAL,
         reward="dense",
-        object_at=None,
+        moves=False,
     ),
     _metaworld(
         "reach-hand",
@@ -325,7 +332,7 @@ _ALL = (
         GOAL,
         reward="dense",
         sizes=(3, 3),
-        object_at=None,
+        moves=False,
     ),
     _metaworld("drawer-close", "mcat/DrawerClose-v0", "push a drawer shut"),
     _metaworld("soccer", "mcat/Soccer-v0", "push a ball into a goal"),

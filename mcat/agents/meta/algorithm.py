@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mcat.agents.meta.images import Images
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.views import Episodes
+from mcat.envs.robots import Places
 from mcat.envs.tasks import Family, Task
 from mcat.errors import UsageError
 from mcat.safe_io import StrPath
@@ -46,8 +47,8 @@ class TaskSet:
     make: Callable[[Sequence[int]], Lockstep]
     # Whether `info["success"]` says after each step if a task is at its goal.
     can_succeed: bool = False
-    # Between which numbers of an observation it says where the object is that is moved.
-    object_at: tuple[int, int] | None = None
+    # Which numbers of an observation say where hand and object are, if one is moved.
+    places: Places | None = None
     # What makes the mirror images of episodes, to be remembered too; None where nobody asks.
     images: Images | None = None
 
@@ -93,7 +94,7 @@ class TaskSet:
             delay=first.delay,
             make=make,
             can_succeed=first.spec.can_succeed,
-            object_at=first.spec.object_at,
+            places=first.spec.places,
         )
 
 

@@ -226,8 +226,8 @@ def of_robots(learner: str) -> dict[str, dict[str, Any]]:
     """
     ants = {"updates_per_step": 2.0, f"{learner}.huber_delta": None}
     # They are paid nothing until an object is at its goal, which chance alone hardly finds.
-    movers = {"novelty": 0.5, "updates_per_step": 2.0, f"{learner}.discount": 0.97}
-    named = {name: movers for name, robot in ROBOTS.items() if robot.object_at is not None}
+    movers = {"novelty": 1.0, "updates_per_step": 2.0, f"{learner}.discount": 0.97}
+    named = {name: movers for name, robot in ROBOTS.items() if robot.places is not None}
     return {"ant": ants, **named}
 
 

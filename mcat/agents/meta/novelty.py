@@ -1,7 +1,8 @@
 """Reward for moving an object to where it has seldom been: a rare goal must be found to be learned.
 
-Counts of visits (Strehl and Littman 2008), of places of the object alone: the hand is somewhere
-else in every step whatever it does. docs/decisions.md#deviations-of-preset-fast
+Counts of visits (Strehl and Littman 2008) of two kinds of places: where the object is moved to,
+and, for a tenth of that, where the hand is as seen from the object, which it else seldom touches.
+docs/decisions.md#deviations-of-preset-fast
 """
 
 from __future__ import annotations
@@ -13,27 +14,53 @@ from numpy.typing import NDArray
 
 from mcat.agents.meta.algorithm import TaskSet
 from mcat.datasets.views import Episodes
+from mcat.envs.robots import Places
 from mcat.errors import UsageError
 
-PLACE = 0.02  # m, the side of what counts as one place
+OBJECT_PLACE, HAND_PLACE = 0.02, 0.05  # m, the sides of what counts as one place
 MOVED = 1e-3  # m in one step, below which an object rests
+HAND_SHARE = 0.1  # what a place of the hand is worth beside one of the object
 _FAR = 2**15 - 1  # places are counted so far from the origin
 
 Rows = NDArray[np.float32]
+Tasks = NDArray[np.int64]
+
+
+class Visits:
+    """How often each place was visited."""
+
+    def __init__(self) -> None:
+        self._places = np.empty(0, np.int64)  # in order
+        self._counts = np.empty(0, np.int64)
+
+    def add(self, places: NDArray[np.int64]) -> None:
+        """Count visits of these places."""
+        earlier = np.repeat(self._places, self._counts)
+        self._places, self._counts = np.unique(
+            np.concatenate((earlier, places)), return_counts=True
+        )
+
+    def of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many there were of each."""
+        if not len(self._places):
+            return np.zeros(len(places), np.int64)
+        nearest = np.searchsorted(self._places, places).clip(max=len(self._places) - 1)
+        return np.where(self._places[nearest] == places, self._counts[nearest], 0)
 
 
 class Novelty:
-    """How often each task's object was moved through each place, and what the next time is worth.
+    """What new places are worth, each task having its own.
 
     Args:
-        object_at: First and last but one number of an observation that say where the object is.
-        weight: Reward for the first visit of a place; that after n is worth weight / √(1 + n).
+        where: Which numbers of an observation say where hand and object are.
+        weight: Reward for moving the object to a place for the first time; that after n visits is
+            worth weight / √(1 + n). One of the hand is worth a tenth.
     """
 
-    def __init__(self, object_at: tuple[int, int], weight: float) -> None:
-        self._object, self._weight = slice(*object_at), weight
-        self._places = np.empty(0, np.int64)  # in order
-        self._visits = np.empty(0, np.int64)
+    def __init__(self, where: Places, weight: float) -> None:
+        self._hand, self._object = slice(*where.hand), slice(*where.object)
+        self._weight = weight
+        self.of_hand, self.of_object = Visits(), Visits()
 
     @classmethod
     def of(cls, task_set: TaskSet, weight: float) -> Self | None:
@@ -44,40 +71,42 @@ class Novelty:
         """
         if not weight:
             return None
-        if task_set.object_at is None:
+        if task_set.places is None:
             raise UsageError(
                 f"novelty is of objects that are moved, and there is none in {task_set.train[0]}:"
                 " leave it at 0"
             )
-        return cls(task_set.object_at, weight)
+        return cls(task_set.places, weight)
 
     def add(self, episodes: Episodes) -> None:
-        """Count where the objects were moved in episodes as they were collected."""
+        """Count the places of episodes as they were collected."""
         rows = episodes.transitions(np.arange(len(episodes)))
         tasks = np.repeat(episodes.tasks, episodes.lengths)
-        moved, places = self._moves(tasks, rows.observations, rows.next_observations)
-        known = np.repeat(self._places, self._visits)
-        self._places, self._visits = np.unique(
-            np.concatenate((known, places[moved])), return_counts=True
-        )
+        hand, moved, place = self._seen(tasks, rows.observations, rows.next_observations)
+        self.of_hand.add(hand)
+        self.of_object.add(place[moved])
 
-    def bonus(self, tasks: NDArray[np.int64], observations: Rows, next_observations: Rows) -> Rows:
+    def bonus(self, tasks: Tasks, observations: Rows, next_observations: Rows) -> Rows:
         """What these steps `(n, ·)` earn besides their reward, `(n, 1)`."""
-        moved, places = self._moves(tasks, observations, next_observations)
-        visits = np.zeros(len(places))
-        if len(self._places):
-            nearest = np.searchsorted(self._places, places).clip(max=len(self._places) - 1)
-            visits = np.where(self._places[nearest] == places, self._visits[nearest], 0)
-        return (moved * self._weight / np.sqrt(1.0 + visits)).astype(np.float32)[:, None]
+        hand, moved, place = self._seen(tasks, observations, next_observations)
+        new_hand = HAND_SHARE / np.sqrt(1.0 + self.of_hand.of(hand))
+        new_place = moved / np.sqrt(1.0 + self.of_object.of(place))
+        earned: Rows = (self._weight * (new_hand + new_place)).astype(np.float32)[:, None]
+        return earned
 
-    def _moves(
-        self, tasks: NDArray[np.int64], observations: Rows, next_observations: Rows
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-        """In which steps an object moved, and the place of each task's object after them."""
-        now, then = next_observations[:, self._object], observations[:, self._object]
-        moved = np.linalg.norm(now - then, axis=1) > MOVED
-        cells = np.floor(now / PLACE).clip(-_FAR, _FAR).astype(np.int64) + _FAR
-        places = tasks.astype(np.int64)
-        for cell in cells.T:
-            places = places * 2**16 + cell
-        return moved, places
+    def _seen(
+        self, tasks: Tasks, observations: Rows, next_observations: Rows
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """After each step the place of the hand, whether the object was moved, and its place."""
+        now, before = next_observations[:, self._object], observations[:, self._object]
+        moved = np.linalg.norm(now - before, axis=1) > MOVED
+        reach = next_observations[:, self._hand] - now
+        return _numbered(tasks, reach, HAND_PLACE), moved, _numbered(tasks, now, OBJECT_PLACE)
+
+
+def _numbered(tasks: Tasks, points: Rows, side: float) -> NDArray[np.int64]:
+    """A number for the cube in which each point `(n, 3)` lies, of its task's own."""
+    numbers = tasks.astype(np.int64)
+    for cell in np.floor(points / side).clip(-_FAR, _FAR).astype(np.int64).T:
+        numbers = numbers * 2**16 + (cell + _FAR)
+    return numbers

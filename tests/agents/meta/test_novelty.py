@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -19,20 +20,22 @@ from mcat.agents.meta.run import metatrain, restored
 from mcat.config import overlay
 from mcat.datasets.episodes import EpisodeStore
 from mcat.datasets.rollout import Taken
+from mcat.envs import Task
 from mcat.envs.families import family
-from mcat.envs.robots import ROBOTS
+from mcat.envs.lockstep import lockstep
+from mcat.envs.robots import ROBOTS, Places
 from mcat.errors import UsageError
 
-AT = (1, 3)  # of the two numbers behind the hand's
+AT = Places(hand=(0, 3), object=(3, 6))
 
 
-def path(*places: float) -> np.ndarray:
-    """States of an object that is moved along x; the hand is elsewhere in every one of them."""
-    return np.array([[i, x, 0.5] for i, x in enumerate(places)], np.float32)
+def path(*places: float, reach: float = 0.01) -> np.ndarray:
+    """States of an object that is moved along x; the hand stays as far from it."""
+    return np.array([[x + reach, 0.01, 0.01, x, 0.01, 0.01] for x in places], np.float32)
 
 
 def episodes(*paths: np.ndarray, tasks: list[int], rewards: float = 0.0) -> EpisodeStore:
-    store = EpisodeStore(3, 1)
+    store = EpisodeStore(6, 1)
     for states, task in zip(paths, tasks, strict=True):
         steps = len(states) - 1
         store.append_episode(
@@ -50,96 +53,115 @@ def bonus(novelty: Novelty, states: np.ndarray, task: int = 0) -> list[float]:
     return novelty.bonus(owners, states[:-1], states[1:])[:, 0].tolist()
 
 
-def test_a_place_is_worth_less_the_more_often_the_object_was_moved_there():
-    novelty = Novelty(AT, 0.5)
+def worth(*visits: tuple[int | None, int]) -> list[float]:
+    """What steps earn after so many visits of (the object's place, the hand's); None: it rests."""
+    return pytest.approx([
+        (0.0 if places is None else 1 / np.sqrt(1 + places)) + 0.1 / np.sqrt(1 + hand)
+        for places, hand in visits
+    ])  # fmt: skip
+
+
+def test_a_place_is_worth_less_the_more_often_it_was_visited():
+    novelty = Novelty(AT, 1.0)
     walk = path(0.01, 0.03, 0.05)
-    assert bonus(novelty, walk) == [0.5, 0.5]
+    assert bonus(novelty, walk) == worth((0, 0), (0, 0))
     for visits in (1, 2, 3):
         novelty.add(episodes(walk[:2], tasks=[0]))
-        assert bonus(novelty, walk) == pytest.approx([0.5 / np.sqrt(1 + visits), 0.5])
-    assert bonus(novelty, path(0.1, 0.0399)) == pytest.approx([0.25])  # a place is 2 cm wide
-    assert bonus(novelty, path(0.1, 0.0401)) == [0.5]
+        assert bonus(novelty, walk) == worth((visits, visits), (0, visits))
+    assert bonus(novelty, path(0.1, 0.0399)) == worth((3, 3))  # a place is 2 cm wide
+    assert bonus(novelty, path(0.1, 0.0401)) == worth((0, 3))
+    assert bonus(novelty, path(0.1, 0.03, reach=0.0499)) == worth((3, 3))  # the hand's 5
+    assert bonus(novelty, path(0.1, 0.03, reach=0.0501)) == worth((3, 0))
+    half = Novelty(AT, 0.5)
+    assert np.array(bonus(half, walk)) == pytest.approx([0.55, 0.55])
 
 
 def test_an_object_that_rests_earns_nothing_and_its_place_stays_new():
-    novelty = Novelty(AT, 0.5)
+    novelty = Novelty(AT, 1.0)
     still = path(0.03, 0.0309, 0.0309)  # less than a millimetre in a step
-    assert bonus(novelty, still) == [0.0, 0.0]
+    assert bonus(novelty, still) == worth((None, 0), (None, 0))
     novelty.add(episodes(still, tasks=[0]))
-    assert bonus(novelty, path(0.01, 0.03)) == [0.5]
+    assert bonus(novelty, path(0.01, 0.03)) == worth((0, 2))
 
 
 def test_each_task_has_places_of_its_own_wherever_they_are():
-    novelty = Novelty(AT, 0.5)
+    novelty = Novelty(AT, 1.0)
     novelty.add(episodes(path(0.01, 0.03), tasks=[1]))
-    assert bonus(novelty, path(0.01, 0.03), task=0) == [0.5]
-    assert bonus(novelty, path(0.01, 0.03), task=1) == pytest.approx([0.5 / np.sqrt(2)])
-    assert bonus(novelty, path(0.01, -0.03), task=1) == [0.5]
+    assert bonus(novelty, path(0.01, 0.03), task=0) == worth((0, 0))
+    assert bonus(novelty, path(0.01, 0.03), task=1) == worth((1, 1))
+    assert bonus(novelty, path(0.01, -0.03), task=1) == worth((0, 1))
     far = path(0.01, 1e9, -1e9)  # all that is farther than 650 m is one place
     novelty.add(episodes(far, tasks=[0]))
-    assert bonus(novelty, path(0.01, 2e9, -2e9)) == pytest.approx([0.5 / np.sqrt(2)] * 2)
+    assert bonus(novelty, path(0.01, 2e9, -2e9)) == worth((1, 2), (1, 2))
 
 
 def test_it_matches_counting_one_by_one():
-    rng, novelty, seen = np.random.default_rng(0), Novelty(AT, 2.0), {}
+    rng, novelty = np.random.default_rng(0), Novelty(AT, 1.0)
+    hands, objects = Counter(), Counter()
+
+    def cells(task, state):
+        reach, place = state[:3] - state[3:], state[3:]
+        sides = (reach, np.float32(0.05)), (place, np.float32(0.02))
+        return [(task, *np.floor(x / side).astype(int).tolist()) for x, side in sides]
+
     for _ in range(5):
-        walks = [rng.uniform(-0.1, 0.1, (21, 3)).astype(np.float32) for _ in range(3)]
+        walks = [rng.uniform(-0.1, 0.1, (21, 6)).astype(np.float32) for _ in range(3)]
         for task, walk in enumerate(walks):
-            for place, expected in zip(walk[1:], bonus(novelty, walk, task), strict=True):
-                cell = (task, *np.floor(place[1:] / np.float32(0.02)).astype(int).tolist())
-                assert expected == pytest.approx(2 / np.sqrt(1 + seen.get(cell, 0)))
+            seen = [cells(task, state) for state in walk[1:]]
+            assert bonus(novelty, walk, task) == worth(*((objects[o], hands[h]) for h, o in seen))
         for task, walk in enumerate(walks):
-            for place in walk[1:]:
-                cell = (task, *np.floor(place[1:] / np.float32(0.02)).astype(int).tolist())
-                seen[cell] = seen.get(cell, 0) + 1
+            for hand, place in (cells(task, state) for state in walk[1:]):
+                hands[hand] += 1
+                objects[place] += 1
         novelty.add(episodes(*walks, tasks=[0, 1, 2]))
+    assert max(objects.values()) > 1
+    assert max(hands.values()) > 1
 
 
 @pytest.mark.parametrize("kind", ["none", "learned"])
 def test_rows_have_it_besides_their_reward_whoever_says_that(kind):
     replay = episodes(path(0.01, 0.03, 0.05), path(0.01, 0.03, 0.03), tasks=[0, 1], rewards=1.0)
     generator = torch.Generator().manual_seed(0)
-    credit = Credit(3, 1, CreditConfig(kind=kind), delay=1, horizon=2, generator=generator)
+    credit = Credit(6, 1, CreditConfig(kind=kind), delay=1, horizon=2, generator=generator)
     credit.add(replay)
     plain, with_it = (
-        LearningRows(replay, credit, novelty=novelty, room=2)
-        for novelty in (None, Novelty(AT, 0.5))
+        LearningRows(replay, credit, novelty=novelty, room=2) for novelty in (None, Novelty(AT, 1))
     )
-    after = np.array([[1, 0.07, 0.5], [1, 0.03, 0.5]], np.float32)
+    before = replay.transitions(np.array([1, 3])).next_observations
+    after = np.stack([path(0.07)[0], path(0.03)[0]])
     no = np.zeros(2, bool)
-    step = Taken(
-        replay.transitions(np.array([1, 3])).next_observations,
-        np.zeros((2, 1), np.float32), np.ones(2, np.float32), after, no, ~no, no,
-    )  # fmt: skip
+    step = Taken(before, np.zeros((2, 1), np.float32), np.ones(2, np.float32), after, no, ~no, no)
     found = []
     for rows in (plain, with_it):
         assert rows.add(step).tolist() == [0, 1]
         found.append(rows.batch(np.arange(6)).reward[:, 0])
-    assert (found[1] - found[0]).tolist() == pytest.approx([0.5, 0.5, 0.5, 0, 0.5, 0], abs=1e-6)
+    more = (found[1] - found[0]).tolist()
+    assert more == pytest.approx([1.1, 1.1, 1.1, 0.1, 1.1, 0.1], abs=1e-6)
     with_it.scale_rewards(np.arange(4), centred=True)
     assert with_it.batch(np.arange(4)).reward.mean() == pytest.approx(0, abs=1e-6)
 
 
 def test_fast_has_it_for_every_method_where_an_object_is_moved_and_nothing_else_does():
     movers = {"push", "coffee-push", "sweep-into", "drawer-close", "soccer", "plate-slide"}
-    assert {name for name, robot in ROBOTS.items() if robot.object_at} == movers
-    assert TaskSet.of(family("metaworld-objects")).object_at == (4, 7)
+    assert {name for name, robot in ROBOTS.items() if robot.places} == movers
     for name, method in METHODS.items():
         for preset in method.presets:
             for robot in ROBOTS:
-                wanted = 0.5 if preset == "fast" and robot in movers else 0.0
+                wanted = 1.0 if preset == "fast" and robot in movers else 0.0
                 assert method.preset(preset, robot).own.novelty == wanted, (name, preset, robot)
 
 
-def test_the_object_is_where_the_declaration_says():
-    from mcat.envs import Task
-    from mcat.envs.lockstep import lockstep
-
+def test_hand_and_object_are_where_the_declaration_says():
     env = lockstep([Task("push")])
     env.reset(seed=0)
-    seen, *_, info = env.step(np.zeros((1, 4), np.float32))
-    place, goal = seen[0, slice(*ROBOTS["push"].object_at)], seen[0, 11:]
+    before, *_, info = env.step(np.zeros((1, 4), np.float32))
+    where = TaskSet.of(family("metaworld-objects")).places
+    place, goal = before[0, slice(*where.object)], before[0, 11:]
     assert np.linalg.norm(place - goal) == pytest.approx(info["distance"][0], abs=1e-5)
+    for _ in range(10):
+        after, *_ = env.step(np.array([[0, 0, 1, 0]], np.float32))
+    moved = (after - before)[0, slice(*where.hand)]
+    assert moved[2] > 0.05 > np.abs(moved[:2]).max()  # up, and nowhere else
 
 
 def test_without_an_object_it_is_refused(tmp_path):
@@ -152,17 +174,16 @@ def test_without_an_object_it_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["mcat", "pcgrad"])
-def test_a_run_that_goes_on_has_counted_the_same(tmp_path, method):
+def test_a_run_that_goes_on_has_counted_all_that_was_collected(tmp_path, method):
     changes = {f"{method}.novelty": 0.5, f"{method}.start_steps": 100_000}
     base = replace(METHODS[method].presets["smoke"], family="metaworld-objects", steps=5000)
-    config = overlay(base, changes)
-    metatrain(config, tmp_path / "run", quiet=True)
+    metatrain(overlay(base, changes), tmp_path / "run", quiet=True)
     algorithm = restored(tmp_path / "run")
-    counted = (algorithm if method == "mcat" else algorithm.experience).novelty
-    rounds = 2 * 5 * 500
-    assert 0 < counted._visits.sum() < rounds
-    again = Novelty((4, 7), 0.5)
-    replay = (algorithm if method == "mcat" else algorithm.experience).replay
-    again.add(replay)
-    assert np.array_equal(again._places, counted._places)
-    assert np.array_equal(again._visits, counted._visits)
+    owner = algorithm if method == "mcat" else algorithm.experience
+    again = Novelty(Places(hand=(0, 3), object=(4, 7)), 0.5)
+    again.add(owner.replay)
+    for kind in ("of_hand", "of_object"):
+        counted, expected = getattr(owner.novelty, kind), getattr(again, kind)
+        assert np.array_equal(counted._places, expected._places)
+        assert np.array_equal(counted._counts, expected._counts)
+    assert owner.novelty.of_hand._counts.sum() == 2 * 5 * 500
