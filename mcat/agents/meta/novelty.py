@@ -1,7 +1,7 @@
 """Reward for moving an object to where it has seldom been: a rare goal must be found to be learned.
 
 Counts of visits (Strehl and Littman 2008) of two kinds of places: where the object is moved to,
-and, for a tenth of that, where the hand is as seen from the object, which it else seldom touches.
+and, for a tenth of that, where the hand is near the object, which it else seldom touches.
 docs/decisions.md#deviations-of-preset-fast
 """
 
@@ -17,7 +17,8 @@ from mcat.datasets.views import Episodes
 from mcat.envs.robots import Places
 from mcat.errors import UsageError
 
-OBJECT_PLACE, HAND_PLACE = 0.02, 0.05  # m, the sides of what counts as one place
+PLACE = 0.02  # m, the side of what counts as one place
+NEAR = 0.15  # m in each direction, how far from the object places of the hand count
 MOVED = 1e-3  # m in one step, below which an object rests
 HAND_SHARE = 0.1  # what a place of the hand is worth beside one of the object
 _FAR = 2**15 - 1  # places are counted so far from the origin
@@ -54,7 +55,7 @@ class Novelty:
     Args:
         where: Which numbers of an observation say where hand and object are.
         weight: Reward for moving the object to a place for the first time; that after n visits is
-            worth weight / √(1 + n). One of the hand is worth a tenth.
+            worth weight / √(1 + n). One of the hand, as seen from the object, is worth a tenth.
     """
 
     def __init__(self, where: Places, weight: float) -> None:
@@ -82,31 +83,32 @@ class Novelty:
         """Count the places of episodes as they were collected."""
         rows = episodes.transitions(np.arange(len(episodes)))
         tasks = np.repeat(episodes.tasks, episodes.lengths)
-        hand, moved, place = self._seen(tasks, rows.observations, rows.next_observations)
-        self.of_hand.add(hand)
+        near, hand, moved, place = self._seen(tasks, rows.observations, rows.next_observations)
+        self.of_hand.add(hand[near])
         self.of_object.add(place[moved])
 
     def bonus(self, tasks: Tasks, observations: Rows, next_observations: Rows) -> Rows:
         """What these steps `(n, ·)` earn besides their reward, `(n, 1)`."""
-        hand, moved, place = self._seen(tasks, observations, next_observations)
-        new_hand = HAND_SHARE / np.sqrt(1.0 + self.of_hand.of(hand))
+        near, hand, moved, place = self._seen(tasks, observations, next_observations)
+        new_hand = HAND_SHARE * near / np.sqrt(1.0 + self.of_hand.of(hand))
         new_place = moved / np.sqrt(1.0 + self.of_object.of(place))
         earned: Rows = (self._weight * (new_hand + new_place)).astype(np.float32)[:, None]
         return earned
 
     def _seen(
         self, tasks: Tasks, observations: Rows, next_observations: Rows
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
-        """After each step the place of the hand, whether the object was moved, and its place."""
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]:
+        """After each step: is the hand near, at which place; was the object moved, to which?"""
         now, before = next_observations[:, self._object], observations[:, self._object]
         moved = np.linalg.norm(now - before, axis=1) > MOVED
         reach = next_observations[:, self._hand] - now
-        return _numbered(tasks, reach, HAND_PLACE), moved, _numbered(tasks, now, OBJECT_PLACE)
+        near = np.abs(reach).max(axis=1) < NEAR
+        return near, _numbered(tasks, reach), moved, _numbered(tasks, now)
 
 
-def _numbered(tasks: Tasks, points: Rows, side: float) -> NDArray[np.int64]:
+def _numbered(tasks: Tasks, points: Rows) -> NDArray[np.int64]:
     """A number for the cube in which each point `(n, 3)` lies, of its task's own."""
     numbers = tasks.astype(np.int64)
-    for cell in np.floor(points / side).clip(-_FAR, _FAR).astype(np.int64).T:
+    for cell in np.floor(points / PLACE).clip(-_FAR, _FAR).astype(np.int64).T:
         numbers = numbers * 2**16 + (cell + _FAR)
     return numbers

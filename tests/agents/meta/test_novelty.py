@@ -53,12 +53,13 @@ def bonus(novelty: Novelty, states: np.ndarray, task: int = 0) -> list[float]:
     return novelty.bonus(owners, states[:-1], states[1:])[:, 0].tolist()
 
 
-def worth(*visits: tuple[int | None, int]) -> list[float]:
-    """What steps earn after so many visits of (the object's place, the hand's); None: it rests."""
-    return pytest.approx([
-        (0.0 if places is None else 1 / np.sqrt(1 + places)) + 0.1 / np.sqrt(1 + hand)
-        for places, hand in visits
-    ])  # fmt: skip
+def worth(*visits: tuple[int | None, int | None]) -> list[float]:
+    """What steps earn after so many visits of (the object's place, the hand's).
+
+    None: the object rests, the hand is far.
+    """
+    earned = [[0.0 if n is None else 1 / np.sqrt(1 + n) for n in both] for both in visits]
+    return pytest.approx([place + 0.1 * hand for place, hand in earned])
 
 
 def test_a_place_is_worth_less_the_more_often_it_was_visited():
@@ -70,10 +71,19 @@ def test_a_place_is_worth_less_the_more_often_it_was_visited():
         assert bonus(novelty, walk) == worth((visits, visits), (0, visits))
     assert bonus(novelty, path(0.1, 0.0399)) == worth((3, 3))  # a place is 2 cm wide
     assert bonus(novelty, path(0.1, 0.0401)) == worth((0, 3))
-    assert bonus(novelty, path(0.1, 0.03, reach=0.0499)) == worth((3, 3))  # the hand's 5
-    assert bonus(novelty, path(0.1, 0.03, reach=0.0501)) == worth((3, 0))
+    assert bonus(novelty, path(0.1, 0.03, reach=0.0199)) == worth((3, 3))
+    assert bonus(novelty, path(0.1, 0.03, reach=0.0201)) == worth((3, 0))
     half = Novelty(AT, 0.5)
     assert np.array(bonus(half, walk)) == pytest.approx([0.55, 0.55])
+
+
+def test_far_from_the_object_the_hand_earns_nothing_anywhere():
+    novelty = Novelty(AT, 1.0)
+    for reach in (0.151, -0.151):
+        away = path(0.01, 0.0101, reach=reach)
+        assert bonus(novelty, away) == [0.0]
+        novelty.add(episodes(away, tasks=[0]))
+    assert bonus(novelty, path(0.01, 0.0101, reach=0.149)) == worth((None, 0))
 
 
 def test_an_object_that_rests_earns_nothing_and_its_place_stays_new():
@@ -90,9 +100,9 @@ def test_each_task_has_places_of_its_own_wherever_they_are():
     assert bonus(novelty, path(0.01, 0.03), task=0) == worth((0, 0))
     assert bonus(novelty, path(0.01, 0.03), task=1) == worth((1, 1))
     assert bonus(novelty, path(0.01, -0.03), task=1) == worth((0, 1))
-    far = path(0.01, 1e9, -1e9)  # all that is farther than 650 m is one place
+    far = path(0.01, 1e9, -1e9, reach=0.0)  # all that is farther than 650 m is one place
     novelty.add(episodes(far, tasks=[0]))
-    assert bonus(novelty, path(0.01, 2e9, -2e9)) == worth((1, 2), (1, 2))
+    assert bonus(novelty, path(0.01, 2e9, -2e9, reach=0.0)) == worth((1, 2), (1, 2))
 
 
 def test_it_matches_counting_one_by_one():
@@ -101,21 +111,25 @@ def test_it_matches_counting_one_by_one():
 
     def cells(task, state):
         reach, place = state[:3] - state[3:], state[3:]
-        sides = (reach, np.float32(0.05)), (place, np.float32(0.02))
-        return [(task, *np.floor(x / side).astype(int).tolist()) for x, side in sides]
+        found = [
+            (task, *np.floor(x / np.float32(0.02)).astype(int).tolist()) for x in (reach, place)
+        ]
+        return found[0] if np.abs(reach).max() < 0.15 else None, found[1]
 
     for _ in range(5):
         walks = [rng.uniform(-0.1, 0.1, (21, 6)).astype(np.float32) for _ in range(3)]
         for task, walk in enumerate(walks):
             seen = [cells(task, state) for state in walk[1:]]
-            assert bonus(novelty, walk, task) == worth(*((objects[o], hands[h]) for h, o in seen))
+            visits = [(objects[o], None if h is None else hands[h]) for h, o in seen]
+            assert bonus(novelty, walk, task) == worth(*visits)
         for task, walk in enumerate(walks):
             for hand, place in (cells(task, state) for state in walk[1:]):
-                hands[hand] += 1
+                hands[hand] += hand is not None
                 objects[place] += 1
         novelty.add(episodes(*walks, tasks=[0, 1, 2]))
     assert max(objects.values()) > 1
     assert max(hands.values()) > 1
+    assert None in hands
 
 
 @pytest.mark.parametrize("kind", ["none", "learned"])
@@ -186,4 +200,4 @@ def test_a_run_that_goes_on_has_counted_all_that_was_collected(tmp_path, method)
         counted, expected = getattr(owner.novelty, kind), getattr(again, kind)
         assert np.array_equal(counted._places, expected._places)
         assert np.array_equal(counted._counts, expected._counts)
-    assert owner.novelty.of_hand._counts.sum() == 2 * 5 * 500
+        assert counted._counts.sum() > 50
