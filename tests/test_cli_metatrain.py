@@ -135,6 +135,7 @@ SWITCHES = [
     ("--margin 0.5", {"mcat.selection.margin": 0.5}),
     ("--credit learned", {"mcat.credit.kind": "learned"}),
     ("--credit uniform", {"mcat.credit.kind": "uniform"}),
+    ("--novelty 0.5", {"mcat.novelty": 0.5}),
     ("--learner crossq", {"mcat.learner": "crossq"}),
     ("--episode-lengths 100,300", {"episode_lengths": [100, 300]}),
     ("--no-mirror --set mirror=none", {"mirror": None}),  # cpu has none anyway
@@ -275,7 +276,7 @@ def test_settings_without_a_word_of_their_own_are_told_apart_too():
 def test_no_two_experiments_share_a_name():
     values = {"--delay": 10, "--translator": "cycle", "--transfer-loss": "nll", "--margin": 0.5,
               "--target-context": "online", "--credit": "uniform", "--learner": "td3",
-              "--episode-lengths": (100, 300), "--no-mirror": False}  # fmt: skip
+              "--episode-lengths": (100, 300), "--novelty": 0.5, "--no-mirror": False}  # fmt: skip
     configs = [
         overlay(PRESETS["fast"], {item.key: values.get(item.flag, item.value)})
         for item in EXPERIMENTS
@@ -306,6 +307,8 @@ BAD_CALLS = [
     ("--seed -1", 2, "seed must not be negative"),
     ("--delay 0", 2, "delay must be at least 1"),
     ("--threads 0", 2, "threads must be at least 1"),
+    ("--novelty -1", 2, "novelty must not be negative"),
+    ("--novelty 1", 2, "there is none in halfcheetah-armature0.2: leave it at 0"),
     ("--margin wide", 2, "mcat.selection.margin takes a number, not 'wide'"),
     (
         "--credit some",

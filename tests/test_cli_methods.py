@@ -63,6 +63,7 @@ def test_the_switches_of_every_method(method, capsys):
     for options, key, value in (
         ("--sil", f"{method}.imitate", True),
         ("--credit learned", f"{method}.credit.kind", "learned"),
+        ("--novelty 0.5", f"{method}.novelty", 0.5),
         ("--delay 100", "delay", 100),
         ("--task-set 3", "family", "halfcheetah-armature-set3"),
         ("--episode-lengths 100,300 --credit auto", "episode_lengths", [100, 300]),

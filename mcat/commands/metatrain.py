@@ -96,6 +96,8 @@ EXPERIMENTS = (
             "or a network says; auto takes the linear one where it foretells payments."),
     Setting("--episode-lengths", "episode_lengths", "LOW[,HIGH]|none",
             "Collect episodes of random length; none means whole ones."),
+    Setting("--novelty", "mcat.novelty", "X",
+            "Reward for moving an object to a new place, where the robot moves one; 0 for none."),
     Setting("--no-mirror", "mirror", None,
             "Learn on no mirror images of crippled robots, as fast does.", value=False),
 )  # fmt: skip
@@ -103,7 +105,7 @@ SIL = Setting(
     "--sil", "mcat.imitate", None, "Self-imitation, where the preset has none.", value=True
 )
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS, SIL)
-EVERY_METHODS = ("mcat.imitate", "mcat.credit.kind")  # keys that other methods have in their group
+EVERY_METHODS = ("mcat.imitate", "mcat.credit.kind", "mcat.novelty")  # keys that other methods have in their group
 # Keys that the name of a run has already, or that change nothing but how far it goes.
 IN_NO_NAME = ("family", "seed", "steps", "evaluate_every", "evaluation_episodes", "threads")
 # What makes no sense together; the paper's ablations leave out whole parts.
