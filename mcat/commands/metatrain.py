@@ -105,7 +105,8 @@ SIL = Setting(
     "--sil", "mcat.imitate", None, "Self-imitation, where the preset has none.", value=True
 )
 SETTINGS = (FAMILY, *SCHEDULE, *EXPERIMENTS, SIL)
-EVERY_METHODS = ("mcat.imitate", "mcat.credit.kind", "mcat.novelty")  # keys that other methods have in their group
+# Keys that other methods have in their group.
+EVERY_METHODS = ("mcat.imitate", "mcat.credit.kind", "mcat.novelty")
 # Keys that the name of a run has already, or that change nothing but how far it goes.
 IN_NO_NAME = ("family", "seed", "steps", "evaluate_every", "evaluation_episodes", "threads")
 # What makes no sense together; the paper's ablations leave out whole parts.
