@@ -115,7 +115,7 @@ def _word(value: Any) -> str:
 
 
 class Places(NamedTuple):
-    """The first and the last but one number of an observation for each of two places."""
+    """Which numbers of an observation say where something is, as `slice` takes them."""
 
     hand: tuple[int, int]
     object: tuple[int, int]
